@@ -1,0 +1,174 @@
+"""One pass manager for every door: passes, their registry, pipelines.
+
+A pass is a frozen dataclass with a ``name`` and typed options; ``--passes a,b{key=value}`` is read by xDSL's own
+pipeline parser. What a pass works on is its door's business (an HLO module, an xDSL module); how passes are named,
+given options, run and reported is the same for all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from xdsl.utils.arg_spec import ArgSpec, ArgSpecConvertible, parse_pipeline
+from xdsl.utils.exceptions import ArgSpecParseError
+
+from crossrank.errors import InputError
+from crossrank.remarks import Remark, Remarks
+
+IR = TypeVar("IR")
+
+# Each door keeps its passes in one package, which registers them when it is imported.
+DOORS = ("crossrank.hlo.passes",)
+
+
+@dataclass(frozen=True)
+class Pass(ArgSpecConvertible, Generic[IR]):
+    """A rewrite (or a check) with a name and typed options.
+
+    Subclasses are frozen dataclasses; their fields are the options, and their docstring says what they match, what
+    they make of it and what they decline.
+    """
+
+    name: ClassVar[str]
+    reassociates: ClassVar[bool] = False
+    """Whether the rewrite may change the order of floating-point operations."""
+
+    @abstractmethod
+    def run(self, module: IR, remarks: Remarks) -> bool:
+        """Apply the pass to ``module`` in place; returns whether anything changed."""
+
+    @classmethod
+    def summary(cls) -> str:
+        """The first sentence of the docstring, on one line."""
+        text = " ".join((cls.__doc__ or "").strip().split("\n\n")[0].split())
+        return text.rstrip(".")
+
+
+PassClass = type[Pass[Any]]
+
+_registry: dict[str, PassClass] = {}
+_pipelines: dict[str, str] = {}
+
+
+def register(cls: type[Any]) -> type[Any]:
+    """Class decorator: make a pass known under its ``name``."""
+    if _registry.setdefault(cls.name, cls) is not cls:
+        raise ValueError(f"two passes are named {cls.name}")
+    return cls
+
+
+def register_pipeline(name: str, passes: str) -> None:
+    """Make ``passes`` (pipeline syntax) known under ``name``."""
+    if _pipelines.setdefault(name, passes) != passes:
+        raise ValueError(f"two pipelines are named {name}")
+
+
+def _load() -> None:
+    for door in DOORS:
+        importlib.import_module(door)
+
+
+def all_passes() -> dict[str, PassClass]:
+    """Every registered pass by name, sorted."""
+    _load()
+    return dict(sorted(_registry.items()))
+
+
+def all_pipelines() -> dict[str, str]:
+    """Every named pipeline, as the text of its passes."""
+    _load()
+    return dict(_pipelines)
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {close[0]}?" if close else ""
+
+
+def find_pass(name: str) -> PassClass:
+    """The pass of that name; an unknown one is an InputError that suggests the nearest."""
+    known = all_passes()
+    if name not in known:
+        raise InputError(
+            f"unknown pass {name}", _nearest(name, known) or "`crossrank passes` lists the passes and pipelines"
+        )
+    return known[name]
+
+
+def _build(spec: ArgSpec) -> Pass[Any]:
+    cls = find_pass(spec.name)
+    options = {f.name for f in dataclasses.fields(cls)}
+    for key in spec.normalize_parameter_names().parameters:
+        if key not in options:
+            remedy = _nearest(key, options) or (
+                f"its options are {', '.join(sorted(options))}" if options else "it has no options"
+            )
+            raise InputError(f"pass {spec.name} has no option {key}", remedy)
+    try:
+        return cls.from_spec(spec)
+    except ValueError as error:
+        raise InputError(f"pass {spec.name}: {error}", f"`crossrank passes {spec.name}` tells its options") from None
+
+
+def parse_passes(text: str) -> list[Pass[Any]]:
+    """Read ``a,b{key=value key=value}``; an unknown pass, option or value is an InputError."""
+    try:
+        return [_build(spec) for spec in parse_pipeline(text)] if text.strip() else []
+    except ArgSpecParseError as error:
+        raise InputError(
+            f"cannot read the passes {text!r}: {str(error).strip().splitlines()[-1]}", "write a,b{key=value}"
+        ) from None
+
+
+def pipeline(name: str) -> list[Pass[Any]]:
+    """The passes of a named pipeline."""
+    known = all_pipelines()
+    if name not in known:
+        raise InputError(f"unknown pipeline {name}", _nearest(name, known) or f"there are {', '.join(sorted(known))}")
+    return parse_passes(known[name])
+
+
+def skip(passes: Sequence[Pass[Any]], names: Iterable[str]) -> list[Pass[Any]]:
+    """``passes`` without the ones in ``names``; a name that no pass has is an InputError."""
+    unwanted = {find_pass(n).name for n in names}
+    return [p for p in passes if p.name not in unwanted]
+
+
+@dataclass(frozen=True)
+class PassResult:
+    """What one pass did to one module."""
+
+    name: str
+    spec: str
+    changed: bool
+    remarks: tuple[Remark, ...]
+    seconds: float
+
+
+def run_passes(
+    module: IR, passes: Sequence[Pass[IR]], after: Callable[[PassResult, IR], None] | None = None
+) -> list[PassResult]:
+    """Run ``passes`` over ``module`` in order.
+
+    Args:
+        module: changed in place.
+        passes: what to run.
+        after: called with each result and the module as that pass left it.
+    """
+    results = []
+    for p in passes:
+        remarks = Remarks(p.name)
+        start = time.perf_counter()
+        changed = p.run(module, remarks)
+        result = PassResult(p.name, str(p), changed, tuple(remarks), time.perf_counter() - start)
+        results.append(result)
+        if after is not None:
+            after(result, module)
+    return results
