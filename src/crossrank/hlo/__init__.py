@@ -1,0 +1,1 @@
+"""HLO modules: read, walk, edit, rewrite, check, write, run."""

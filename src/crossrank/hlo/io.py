@@ -1,0 +1,245 @@
+"""Reading and writing HLO modules: text, protobuf in three wrappings, StableHLO and MHLO; gzipped or not.
+
+What a file is, its content tells, not its name. A module that was not touched is written as the bytes it came in.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import sys
+import zlib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from google.protobuf.message import DecodeError
+
+from crossrank.errors import InputError
+from crossrank.hlo import xla
+from crossrank.hlo.config import PREFIX, ModuleConfig
+from crossrank.hlo.module import Module
+from crossrank.hlo.schema import ModuleProto, ModuleWithConfigProto, WrappedProto
+
+Form = Literal["text", "module", "wrapped", "with-config", "mlir"]
+
+DUMP_REMEDY = (
+    "dump the partitioned module: XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_pass_re=spmd.* --xla_dump_hlo_as_text "
+    "--xla_dump_large_constants=true'"
+)
+ELIDED_REMEDY = "dump it again with XLA_FLAGS=--xla_dump_large_constants=true"
+_ELIDED = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = [^\n]*? constant\(\{\.\.\.\}\)", re.M)
+_NUM_RANKS = {
+    "num_partitions": re.compile(r"mhlo\.num_partitions = (\d+)"),
+    "replica_count": re.compile(r"mhlo\.num_replicas = (\d+)"),
+}
+_UNPARTITIONED = re.compile(r"\bsdy\.(?!inlinable)|mhlo\.sharding\s*=\s*\"\{(?!manual|replicated|maximal)")
+
+
+@dataclass
+class ModuleFile:
+    """A module and how it came.
+
+    Attributes:
+        module: the module.
+        path: the file's name as the user gave it (``-``: standard input).
+        form: what the file was.
+        elided: names of constants whose numbers the file left out (``{...}``): such a module can be looked at, not run.
+    """
+
+    module: Module
+    path: str
+    form: Form
+    elided: tuple[str, ...] = ()
+    _wrapper: Any = field(default=None, repr=False)
+    _raw: bytes = field(default=b"", repr=False)
+
+    def with_module(self, module: Module) -> ModuleFile:
+        """The same file with another module in it."""
+        return replace(self, module=module)
+
+
+def read_bytes(path: str) -> bytes:
+    """The content of a file or of standard input (``-``), gunzipped; InputError where that fails."""
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except IsADirectoryError:
+        raise InputError(f"{path} is a folder", "name a file in it") from None
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    if data[:2] == b"\x1f\x8b":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error):
+            raise InputError(f"{path} is a damaged gzip file", "copy or dump it again") from None
+    if not data.strip():
+        raise InputError(f"{path} is empty", "give HLO text, an HLO .pb or StableHLO")
+    return data
+
+
+def read_module(path: str) -> ModuleFile:
+    """Read a module from a file, or from standard input (``-``).
+
+    Raises:
+        InputError: what the file is not, with XLA's own message where XLA refuses it.
+    """
+    return parse_module(read_bytes(path), path)
+
+
+def parse_module(data: bytes, path: str = "<bytes>") -> ModuleFile:
+    """A module from the (gunzipped) content of a file called ``path``."""
+    if data.startswith(b"ML\xefR"):
+        return _from_mlir(data, path)
+    text = _as_text(data)
+    if text is None:
+        return _from_pb(data, path)
+    if re.match(r"(?s)(?:\s+|//[^\n]*\n|/\*.*?\*/)*HloModule\b", text):
+        return _from_text(text, path)
+    if re.search(r"^\s*(?:builtin\.)?module\b|\b(?:stablehlo|mhlo|func)\.", text, re.M):
+        return _from_mlir(text, path)
+    if path.endswith(".py") or re.search(r"^(?:from \w[\w.]* )?import \w", text, re.M):
+        raise InputError(f"{path} is a Python program", "this command reads HLO text, an HLO .pb or StableHLO")
+    raise InputError(
+        f"{path} is no HLO: it does not begin with 'HloModule', and is neither a .pb nor StableHLO",
+        "give HLO text, an HLO .pb or StableHLO (.mlir)",
+    )
+
+
+def _as_text(data: bytes) -> str | None:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text or re.search(r"[\x01-\x08\x0e-\x1f]", text[:4096]) else text
+
+
+def _from_text(text: str, path: str) -> ModuleFile:
+    header = re.search(r"^\s*(HloModule\b[^\n]*)", text, re.M)
+    assert header is not None
+    try:
+        data = xla.text_to_proto(text)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}", "XLA's parser does not read it") from None
+    elided = tuple(_ELIDED.findall(text)) if "{...}" in text else ()
+    return ModuleFile(Module(data, ModuleConfig.from_header(header[1])), path, "text", elided)
+
+
+def _from_mlir(source: str | bytes, path: str) -> ModuleFile:
+    # bytecode keeps its strings as they are, so that one search serves both forms
+    text = source.decode("latin-1") if isinstance(source, bytes) else source
+    if _UNPARTITIONED.search(text):
+        raise InputError(f"{path} still has shardings to be partitioned", DUMP_REMEDY)
+    if "dense_resource<__elided__>" in text:
+        raise InputError(f"{path} has constants without their numbers (__elided__)", "print it without elision")
+    try:
+        data = xla.mlir_to_proto(source)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}", "XLA's StableHLO parser does not read it") from None
+    fields = {k: m[1] for k, pattern in _NUM_RANKS.items() if (m := pattern.search(text)) and m[1] != "1"}
+    return ModuleFile(Module(data, ModuleConfig(fields)), path, "mlir")
+
+
+def _from_pb(data: bytes, path: str) -> ModuleFile:
+    forms: tuple[tuple[Form, Any], ...] = (
+        ("with-config", ModuleWithConfigProto),
+        ("wrapped", WrappedProto),
+        ("module", ModuleProto),
+    )
+    for form, cls in forms:
+        try:
+            message = cls.FromString(data)
+            inner = message if form == "module" else message.hlo_module
+            named = bool(inner.entry_computation_name) and any(
+                c.id == inner.entry_computation_id for c in inner.computations
+            )
+            # a HloProto keeps other things where the configuration would be, and none of them is a rank count
+            if form == "with-config" and not message.HasField("config"):
+                continue
+        except (DecodeError, UnicodeDecodeError):
+            continue
+        if named:
+            raw = data if form == "module" else bytes(inner.SerializeToString())
+            module = Module(raw, _config_of(message, inner, form))
+            try:
+                xla.check_proto(raw)
+            except ValueError as error:
+                raise InputError(f"{path}: {error}", "XLA does not accept this module") from None
+            elided = tuple(
+                i.name for i in module.instructions() if i.opcode == "constant" and not i.proto.HasField("literal")
+            )
+            return ModuleFile(module, path, form, elided, None if form == "module" else message, data)
+    raise InputError(
+        f"{path} is no HLO module: neither text, nor HloModuleProto, HloProto or HloModuleProtoWithConfig, nor MLIR",
+        "give HLO text, an HLO .pb or StableHLO (.mlir)",
+    )
+
+
+def _config_of(message: Any, inner: Any, form: Form) -> ModuleConfig:
+    attributes = inner.frontend_attributes.map
+    fields = {k[len(PREFIX) :]: v for k, v in sorted(attributes.items()) if k.startswith(PREFIX)}
+    if form == "with-config":
+        if message.config.replica_count:
+            fields["replica_count"] = str(message.config.replica_count)
+        if message.config.num_partitions:
+            fields["num_partitions"] = str(message.config.num_partitions)
+    return ModuleConfig(fields)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+def to_text(file: ModuleFile) -> str:
+    """The module as HLO text: XLA's own printing, under the header it came with."""
+    module = file.module
+    data = module.serialize()
+    if any(k.startswith(PREFIX) for k in module.proto.frontend_attributes.map):
+        bare = ModuleProto.FromString(data)
+        for key in [k for k in bare.frontend_attributes.map if k.startswith(PREFIX)]:
+            del bare.frontend_attributes.map[key]
+        data = bare.SerializeToString()
+    try:
+        text = xla.proto_to_text(data)
+    except ValueError as error:
+        raise InputError(f"{file.path}: XLA does not accept the module: {error}") from None
+    printed, newline, rest = text.partition("\n")
+    text = module.config.header_line(printed) + newline + rest
+    if file.elided:  # numbers that were never there must not come out as if they had been
+        names = set(file.elided)
+        text = re.sub(
+            r"^(\s*(?:ROOT )?%?([\w.\-]+) = [^\n]*? constant\()\{[^\n]*?\}(\)(?:,|$))",
+            lambda m: f"{m[1]}{{...}}{m[3]}" if m[2] in names else m[0],
+            text,
+            flags=re.M,
+        )
+    return text.rstrip("\n") + "\n"
+
+
+def to_pb(file: ModuleFile) -> bytes:
+    """The module as protobuf, in the wrapping it came in; the bytes it came as where nothing was touched."""
+    module = file.module
+    if file.elided:
+        raise InputError(
+            f"{file.path}: constant %{file.elided[0]} has no numbers ({{...}}), which a .pb cannot say", ELIDED_REMEDY
+        )
+    if file._raw and not module.modified:
+        return file._raw
+    data = module.serialize()
+    if file._wrapper is not None:
+        file._wrapper.hlo_module.ParseFromString(data)
+        return bytes(file._wrapper.SerializeToString())
+    proto = ModuleProto.FromString(data)
+    for key, value in module.config.fields.items():
+        proto.frontend_attributes.map[PREFIX + key] = value
+    return bytes(proto.SerializeToString())
+
+
+def write_module(file: ModuleFile, path: str) -> None:
+    """Write by suffix: ``.pb`` is protobuf, all else text; ``.gz`` on top of either."""
+    plain = path.removesuffix(".gz")
+    data = to_pb(file) if plain.endswith(".pb") else to_text(file).encode()
+    if plain != path:
+        data = gzip.compress(data, mtime=0)
+    try:
+        Path(path).write_bytes(data)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,107 @@
+"""`convert-collectives-to-custom-call`: all-reduce, reduce-scatter and all-gather become named custom-calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from crossrank.collective.kinds import Kind
+from crossrank.hlo.collectives import (
+    GROUP_FIELDS,
+    GROUPS_ATTRIBUTE,
+    CollectiveInfo,
+    config_of,
+    describe,
+)
+from crossrank.hlo.module import Instruction, Module
+from crossrank.hlo.targets import BASES, INFIXES, UNKNOWN_DTYPE, UNKNOWN_OP, target_for
+from crossrank.passes import Pass, register
+from crossrank.remarks import Remarks
+
+# what a native collective says in fields that a custom-call does not have
+_NATIVE_FIELDS = (
+    *GROUP_FIELDS,
+    "channel_id",
+    "use_global_device_ids",
+    "dimensions",
+    "constrain_layout",
+)
+API_VERSION_ORIGINAL = 1
+
+
+@register
+@dataclass(frozen=True)
+class ConvertCollectivesToCustomCall(Pass[Module]):
+    """Turns all-reduce, reduce-scatter and all-gather into custom-calls whose target names kind, reduction and type.
+
+    Matches exactly these three opcodes in the entry computation, or with `all_computations` in every computation that
+    is no fusion body. Other collectives, and the start and done halves of asynchronous ones, are other opcodes.
+
+    Makes `custom-call`s of the same shape over the same operands, named by `hlo/targets.py`. Groups go as written into
+    the frontend attribute `replica_groups`; channel id, dimension and flags into `backend_config`
+    (`hlo/backend_config.py`). Metadata, sharding, frontend attributes and control dependencies stay. Names and
+    attributes are taken from the whole module first and applied afterwards.
+
+    Declines reductions whose body does more than combine its two parameters, collectives in fusion bodies and in the
+    bodies of asynchronous wrappers. An unlisted reduction (`UNKNOWNOP`) or element type (`UNKNOWNDTYPE`) is converted.
+    """
+
+    name: ClassVar[str] = "convert-collectives-to-custom-call"
+
+    all_computations: bool = False
+    """Also while and conditional bodies, and whatever else is called."""
+
+    def run(self, module: Module, remarks: Remarks) -> bool:
+        """Convert; returns whether anything was converted."""
+        found: list[tuple[Instruction, CollectiveInfo]] = []
+        for computation in module.computations if self.all_computations else [module.entry]:
+            matched = [i for i in computation.post_order() if i.opcode in _OPCODES]
+            if not matched:
+                continue
+            wrappers = {c.opcode for c in computation.callers} & {"fusion", "async-start"}
+            for i in matched:
+                info = describe(i)
+                assert info is not None
+                reason = f"it is in the body of {_A[wrappers.pop()]}" if wrappers else _why_not(info)
+                if reason:
+                    remarks.declined(f"%{i.name}", reason, i.where)
+                else:
+                    found.append((i, info))
+        bodies = {c for i, _ in found for c in i.called}
+        for i, info in found:
+            target = convert(i, info)
+            odd = " (no name in the contract)" if UNKNOWN_OP in target or UNKNOWN_DTYPE in target else ""
+            remarks.done(f"%{i.name}", f"{info.kind} → {target}{odd}", i.where)
+        if any(not b.callers for b in bodies):
+            module.remove_unreachable()
+        return bool(found)
+
+
+_OPCODES = {str(k) for k in BASES}
+_A = {"fusion": "a fusion", "async-start": "an asynchronous wrapper"}
+
+
+def _why_not(info: CollectiveInfo) -> str:
+    if info.kind.reduces and not info.trivial_body:
+        return "reduction body is not a binary op over its two parameters"
+    if info.mode is None:
+        return "Invalid combination of has_channel_id and use_global_device_ids"
+    return ""
+
+
+def convert(i: Instruction, info: CollectiveInfo) -> str:
+    """Make a custom-call of one native collective, in its place; returns the target."""
+    target = target_for(info.kind, info.reduce_op, i.shape)
+    unnamed = info.kind.reduces and info.reduce_op not in INFIXES
+    proto = i.edit()
+    for field in _NATIVE_FIELDS:
+        proto.ClearField(field)
+    i.set_opcode("custom-call")
+    i.set_called(())
+    proto.custom_call_target = target
+    proto.custom_call_api_version = API_VERSION_ORIGINAL
+    proto.backend_config = str(config_of(info, info.reduction if unnamed else None)).encode()
+    i.set_frontend_attribute(GROUPS_ATTRIBUTE, str(info.groups))
+    return target
+
+

@@ -1,0 +1,54 @@
+"""`verify-collective-targets`: no custom-call may have a name that the contract does not know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from crossrank.collective.dtypes import DType
+from crossrank.errors import InputError
+from crossrank.hlo.module import Module
+from crossrank.hlo.targets import CATALOGUE, SUFFIXES, element_type, parse_target
+from crossrank.passes import Pass, register
+from crossrank.remarks import Remarks
+
+FAMILY = "AwsNeuron"
+
+
+@register
+@dataclass(frozen=True)
+class VerifyCollectiveTargets(Pass[Module]):
+    """Refuses a module in which a custom-call `AwsNeuron…` has a target outside the catalogue.
+
+    Checks every `custom-call` of every computation whose target begins with `AwsNeuron`: names that say `UNKNOWNOP` or
+    `UNKNOWNDTYPE`, and any other name that is not one of the legal ones, are errors; so is a suffix that contradicts
+    the element type of the shape. The module is not changed.
+    """
+
+    name: ClassVar[str] = "verify-collective-targets"
+
+    def run(self, module: Module, remarks: Remarks) -> bool:
+        """Check all targets; InputError with the first bad one. Returns False: nothing changes."""
+        bad = []
+        for i in module.instructions():
+            name = i.proto.custom_call_target if i.opcode == "custom-call" else ""
+            if not name.startswith(FAMILY):
+                continue
+            if name not in CATALOGUE:
+                why = "is not in the catalogue of collective targets"
+            elif (told := parse_target(name)) and told.dtype is not (actual := element_type(i.shape)):
+                why = f"contradicts its result, which is {_named(actual)}"
+            else:
+                continue
+            bad.append(f"%{i.name}: {name} {why}")
+            remarks.declined(f"%{i.name}", f"{name} {why}", i.where)
+        if bad:
+            more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+            raise InputError(bad[0] + more, f"legal types are {', '.join(SUFFIXES)}; legal reductions Add, Max, Min")
+        return False
+
+
+def _named(dtype: DType | None) -> str:
+    return dtype.name if dtype else "of several types"
+
+

@@ -1,0 +1,81 @@
+"""The naming contract: custom-call target ↔ (kind, reduce op, element type), one table read both ways.
+
+A name is a base, for reductions an infix, and a suffix for the element type of the result. Consumers dispatch on the
+whole string. What the contract has no word for is called ``UNKNOWNOP`` or ``_UNKNOWNDTYPE``; such names are emitted,
+but they are not in the catalogue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from crossrank.collective.dtypes import DType, dtype
+from crossrank.collective.kinds import Kind, ReduceOp
+from crossrank.hlo.shape import Shape
+
+BASES = {
+    Kind.ALL_REDUCE: "AwsNeuronAllReduce",
+    Kind.REDUCE_SCATTER: "AwsNeuronReduceScatter",
+    Kind.ALL_GATHER: "AwsNeuronAllGather",
+}
+INFIXES = {ReduceOp.ADD: "Add", ReduceOp.MAXIMUM: "Max", ReduceOp.MINIMUM: "Min"}
+SUFFIXES = {name: f"_{name}" for name in ("f32", "bf16", "f16", "u32", "s64", "s32")}
+UNKNOWN_OP = "UNKNOWNOP"
+UNKNOWN_DTYPE = "_UNKNOWNDTYPE"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a target's name says.
+
+    Attributes:
+        kind: the collective.
+        reduce_op: of a reduction; None where the name says ``UNKNOWNOP``, and for an all-gather.
+        dtype: the element type; None where the name says ``_UNKNOWNDTYPE``.
+    """
+
+    kind: Kind
+    reduce_op: ReduceOp | None = None
+    dtype: DType | None = None
+
+    @property
+    def name(self) -> str:
+        """The target's name."""
+        infix = INFIXES.get(self.reduce_op, UNKNOWN_OP) if self.kind.reduces else ""  # type: ignore[arg-type]
+        suffix = SUFFIXES.get(self.dtype.name, UNKNOWN_DTYPE) if self.dtype else UNKNOWN_DTYPE
+        return BASES[self.kind] + infix + suffix
+
+
+def _table() -> dict[str, Target]:
+    table = {}
+    dtypes = [*map(dtype, SUFFIXES), None]
+    for kind in BASES:
+        ops = [*INFIXES, None] if kind.reduces else [None]
+        for op, element in product(ops, dtypes):
+            target = Target(kind, op, element)
+            table[target.name] = target
+    return table
+
+
+TARGETS = _table()
+"""Every name that is ever emitted, the UNKNOWN forms included."""
+
+CATALOGUE = frozenset(name for name in TARGETS if "UNKNOWN" not in name)
+"""The legal names."""
+
+
+def element_type(shape: Shape) -> DType | None:
+    """The type that names a collective's result: an array's own, the one type of all leaves of a tuple, else None."""
+    types = {leaf.dtype for leaf in shape.leaves()}
+    return types.pop() if len(types) == 1 else None
+
+
+def target_for(kind: Kind, reduce_op: ReduceOp | None, shape: Shape) -> str:
+    """The name for a collective of that kind, op and result shape."""
+    return Target(kind, reduce_op, element_type(shape)).name
+
+
+def parse_target(name: str) -> Target | None:
+    """What a name says, or None where it is not one of ours."""
+    return TARGETS.get(name)

@@ -1,0 +1,162 @@
+"""What XLA's own checks let through: collectives whose shapes, groups or pairs cannot be.
+
+jaxlib parses and prints modules in which an all-gather has the wrong extent or a rank stands in two groups; it is at
+compile time, or at run time, that these go wrong. `verify` finds them before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from crossrank.collective.groups import check_groups
+from crossrank.collective.kinds import Kind, ReduceOp
+from crossrank.collective.pairs import SourceTargetPairs
+from crossrank.hlo.collectives import CollectiveInfo, describe, kind_of, pairs_of, ranks_of, result_shape
+from crossrank.hlo.config import ModuleConfig
+from crossrank.hlo.module import Instruction, Module
+from crossrank.hlo.shape import Shape
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong or risky.
+
+    Attributes:
+        kind: a short name of what it is, stable for programs.
+        instruction: where, as ``%name`` (empty: the whole module).
+        message: what, in plain words.
+        remedy: what to do about it.
+        where: the author's source line, where it is known.
+        severity: ``error`` (cannot run) or ``warning`` (may be meant so).
+    """
+
+    kind: str
+    instruction: str
+    message: str
+    remedy: str = ""
+    where: str = ""
+    severity: str = "error"
+
+    def __str__(self) -> str:
+        place = f"{self.instruction}{f' ({self.where})' if self.where else ''}: " if self.instruction else ""
+        return place + self.message
+
+    def as_dict(self) -> dict[str, str]:
+        """The finding with stable keys, for JSON."""
+        return asdict(self)
+
+
+def verify(module: Module) -> list[Finding]:
+    """Everything that is wrong with the collectives of a module, in order."""
+    findings = []
+    for i in module.instructions():
+        if kind_of(i) is None:
+            continue
+        try:
+            info = describe(i)
+        except ValueError as error:
+            findings.append(Finding("config", f"%{i.name}", str(error).partition(": ")[2], where=i.where))
+            continue
+        assert info is not None
+        for kind, message in _check(i, info, module.config):
+            findings.append(Finding(kind, f"%{i.name}", message, _REMEDIES.get(kind, ""), i.where))
+    return findings
+
+
+_REMEDIES = {
+    "groups": "every rank stands in exactly one group; `replica_groups={}` is everyone",
+    "pairs": "every rank is the target of at most one pair",
+    "mode": "give it a channel id, or drop use_global_device_ids",
+}
+
+
+def _check(i: Instruction, info: CollectiveInfo, config: ModuleConfig) -> Iterator[tuple[str, str]]:
+    if info.mode is None:
+        yield "mode", "Invalid combination of has_channel_id and use_global_device_ids"
+        return
+    world = config.replica_count * config.num_partitions
+    groups: tuple[tuple[int, ...], ...] = ()
+    if info.groups is not None:
+        try:
+            groups = ranks_of(info, config)
+        except ValueError as error:
+            yield "groups", str(error)
+            return
+        problems = check_groups(groups, world)
+        for problem in problems:
+            yield "groups", f"its groups {_short(str(info.groups))} are wrong: {problem}"
+        if problems:
+            return
+    elif info.pairs is not None:
+        for problem in SourceTargetPairs(pairs_of(info, config)).check(world):
+            if "source of" not in problem:  # one rank may send to several
+                yield "pairs", f"its pairs {_short(str(info.pairs))} are wrong: {problem}"
+    if info.reduction is not None and info.trivial_body and not info.asynchronous:
+        op = info.reduce_op
+        for leaf in i.shape.leaves():
+            if op is not None and leaf.is_array and not ReduceOp(op).valid_for(leaf.dtype):
+                yield "reduction", f"{op} cannot reduce {leaf.dtype.name}"
+                return
+    if not info.asynchronous:
+        yield from (("shape", m) for m in _check_shapes(i, info, groups))
+
+
+def _check_shapes(i: Instruction, info: CollectiveInfo, groups: tuple[tuple[int, ...], ...]) -> Iterator[str]:
+    operands = [o.shape for o in i.operands]
+    shape = result_shape(i)
+    results = list(shape.elements) if shape.is_tuple else [shape]
+    sizes = {len(g) for g in groups}
+    if info.kind in (Kind.SEND, Kind.RECV):
+        return
+    if info.kind is Kind.RAGGED_ALL_TO_ALL:
+        operands, results = operands[1:2], results[:1]
+    if info.kind is Kind.COLLECTIVE_PERMUTE and len(operands) != len(results):
+        return  # in-place forms have offsets behind the data
+    if len(operands) != len(results):
+        yield f"it has {len(operands)} operands and {len(results)} results"
+        return
+    needs_dim = info.kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER)
+    if needs_dim and info.dim is None:
+        yield "it has no dimension"
+        return
+    if len(sizes) > 1 and info.kind not in (Kind.ALL_REDUCE, Kind.COLLECTIVE_BROADCAST):
+        yield f"its groups have different sizes ({', '.join(map(str, sorted(sizes)))}), so its shape cannot hold for all"
+        return
+    size = max(sizes, default=1)
+    for operand, result in zip(operands, results, strict=True):
+        if operand.dtype is not result.dtype:
+            yield f"it makes {result.dtype.name} of {operand.dtype.name}"
+            continue
+        yield from _check_dims(info, operand, result, size)
+
+
+def _check_dims(info: CollectiveInfo, operand: Shape, result: Shape, size: int) -> Iterator[str]:
+    expected = list(operand.dims)
+    if info.dim is not None:
+        if not 0 <= info.dim < len(expected):
+            yield f"its dimension {info.dim} does not exist in {operand}"
+            return
+        if info.kind is Kind.ALL_GATHER:
+            expected[info.dim] *= size
+        elif info.kind is Kind.REDUCE_SCATTER:
+            if expected[info.dim] % size:
+                yield f"dimension {info.dim} of {operand} cannot be cut into {size} equal parts, one for each rank"
+                return
+            expected[info.dim] //= size
+        elif info.kind is Kind.ALL_TO_ALL and expected[info.dim] % size:
+            yield f"dimension {info.dim} of {operand} cannot be cut into {size} equal parts, one for each rank"
+            return
+    if tuple(expected) != result.dims:
+        wanted = operand.with_dims(expected)
+        yield f"over groups of {size} it should make {_plain(wanted)} of {_plain(operand)}, not {_plain(result)}"
+
+
+def _plain(shape: Shape) -> str:
+    return f"{shape.dtype.name}[{','.join(map(str, shape.dims))}]"
+
+
+def _short(text: str, most: int = 80) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
