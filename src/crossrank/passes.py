@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import inspect
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
 
 from xdsl.utils.arg_spec import ArgSpec, ArgSpecConvertible, parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError
@@ -52,6 +53,12 @@ class Pass(ArgSpecConvertible, Generic[IR]):
 
 
 PassClass = type[Pass[Any]]
+
+
+def option(default: Any, help: str) -> Any:
+    """A dataclass field that is an option of a pass, with the sentence that `crossrank passes` shows for it."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
 
 _registry: dict[str, PassClass] = {}
 _pipelines: dict[str, str] = {}
@@ -139,6 +146,26 @@ def skip(passes: Sequence[Pass[Any]], names: Iterable[str]) -> list[Pass[Any]]:
     """``passes`` without the ones in ``names``; a name that no pass has is an InputError."""
     unwanted = {find_pass(n).name for n in names}
     return [p for p in passes if p.name not in unwanted]
+
+
+def describe_pass(cls: PassClass) -> dict[str, Any]:
+    """A pass as data: ``name, summary, text, options [{name, type, default, text}]``."""
+    hints = get_type_hints(cls)
+    return {
+        "name": cls.name,
+        "summary": cls.summary(),
+        "text": inspect.cleandoc(cls.__doc__ or ""),
+        "reassociates": cls.reassociates,
+        "options": [
+            {
+                "name": f.name,
+                "type": getattr(hints[f.name], "__name__", str(hints[f.name])),
+                "default": None if f.default is dataclasses.MISSING else f.default,
+                "text": f.metadata.get("help", ""),
+            }
+            for f in dataclasses.fields(cls)
+        ],
+    }
 
 
 @dataclass(frozen=True)

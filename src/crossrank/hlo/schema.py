@@ -64,11 +64,11 @@ def read_schema(text: str, file_name: str) -> descriptor_pb2.FileDescriptorProto
 
 _pool = descriptor_pool.DescriptorPool()
 _file = read_schema((resources.files(__package__) / "hlo.proto").read_text(), "crossrank/hlo.proto")
-_pool.Add(_file)  # type: ignore[no-untyped-call]
+_pool.Add(_file)
 
 
 def _message(name: str) -> type[Any]:
-    cls: type[Message] = message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"{_file.package}.{name}"))  # type: ignore[no-untyped-call]
+    cls: type[Message] = message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"{_file.package}.{name}"))
     return cls
 
 

@@ -120,11 +120,16 @@ class Shape:
         self.write(p)
         return p
 
+    def without_layout(self) -> str:
+        """As HLO text, without layouts."""
+        if self.is_tuple:
+            return "(" + ", ".join(e.without_layout() for e in self.elements) + ")"
+        return f"{self.dtype.name}[{','.join(map(str, self.dims))}]"
+
     def __str__(self) -> str:
         if self.is_tuple:
             return "(" + ", ".join(map(str, self.elements)) + ")"
-        text = f"{self.dtype.name}[{','.join(map(str, self.dims))}]"
-        return text + ("{" + ",".join(map(str, self.layout)) + "}" if self.layout else "")
+        return self.without_layout() + ("{" + ",".join(map(str, self.layout)) + "}" if self.layout else "")
 
 
 def row_major_strides(dims: Sequence[int]) -> tuple[int, ...]:

@@ -121,7 +121,8 @@ def _check_shapes(i: Instruction, info: CollectiveInfo, groups: tuple[tuple[int,
         yield "it has no dimension"
         return
     if len(sizes) > 1 and info.kind not in (Kind.ALL_REDUCE, Kind.COLLECTIVE_BROADCAST):
-        yield f"its groups have different sizes ({', '.join(map(str, sorted(sizes)))}), so its shape cannot hold for all"
+        listed = ", ".join(map(str, sorted(sizes)))
+        yield f"its groups have different sizes ({listed}), so its shape cannot hold for all of them"
         return
     size = max(sizes, default=1)
     for operand, result in zip(operands, results, strict=True):
@@ -149,14 +150,11 @@ def _check_dims(info: CollectiveInfo, operand: Shape, result: Shape, size: int) 
             return
     if tuple(expected) != result.dims:
         wanted = operand.with_dims(expected)
-        yield f"over groups of {size} it should make {_plain(wanted)} of {_plain(operand)}, not {_plain(result)}"
-
-
-def _plain(shape: Shape) -> str:
-    return f"{shape.dtype.name}[{','.join(map(str, shape.dims))}]"
+        yield (
+            f"over groups of {size} it should make {wanted.without_layout()} of {operand.without_layout()}, "
+            f"not {result.without_layout()}"
+        )
 
 
 def _short(text: str, most: int = 80) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
-
-

@@ -1,6 +1,6 @@
 """The few calls into jaxlib that parse, check and print HLO.
 
-XLA is the one parser and printer of HLO text; what it refuses comes back as a plain `ValueError` whose text is XLA's own.
+XLA is the one parser and printer of HLO text; what it refuses comes back as a `ValueError` whose text is XLA's own.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from crossrank.collective.kinds import Kind
 from crossrank.hlo.collectives import (
     GROUP_FIELDS,
     GROUPS_ATTRIBUTE,
@@ -15,7 +14,7 @@ from crossrank.hlo.collectives import (
 )
 from crossrank.hlo.module import Instruction, Module
 from crossrank.hlo.targets import BASES, INFIXES, UNKNOWN_DTYPE, UNKNOWN_OP, target_for
-from crossrank.passes import Pass, register
+from crossrank.passes import Pass, option, register
 from crossrank.remarks import Remarks
 
 # what a native collective says in fields that a custom-call does not have
@@ -48,8 +47,7 @@ class ConvertCollectivesToCustomCall(Pass[Module]):
 
     name: ClassVar[str] = "convert-collectives-to-custom-call"
 
-    all_computations: bool = False
-    """Also while and conditional bodies, and whatever else is called."""
+    all_computations: bool = option(False, "also while and conditional bodies, and whatever else is called")
 
     def run(self, module: Module, remarks: Remarks) -> bool:
         """Convert; returns whether anything was converted."""
@@ -103,5 +101,3 @@ def convert(i: Instruction, info: CollectiveInfo) -> str:
     proto.backend_config = str(config_of(info, info.reduction if unnamed else None)).encode()
     i.set_frontend_attribute(GROUPS_ATTRIBUTE, str(info.groups))
     return target
-
-

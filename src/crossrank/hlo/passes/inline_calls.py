@@ -67,9 +67,7 @@ def inline_call(call: Instruction) -> None:
     caller.remove(call)
 
 
-def copy_body(
-    callee: Computation, into: Computation, operands: list[Instruction]
-) -> dict[Instruction, Instruction]:
+def copy_body(callee: Computation, into: Computation, operands: list[Instruction]) -> dict[Instruction, Instruction]:
     """Copy the instructions of ``callee`` into another computation, its parameters replaced by ``operands``."""
     new: dict[Instruction, Instruction] = {}
     for i in callee.post_order():

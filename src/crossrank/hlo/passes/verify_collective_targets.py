@@ -50,5 +50,3 @@ class VerifyCollectiveTargets(Pass[Module]):
 
 def _named(dtype: DType | None) -> str:
     return dtype.name if dtype else "of several types"
-
-

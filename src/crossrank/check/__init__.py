@@ -1,0 +1,1 @@
+"""What can be proved or caught before and during a run."""

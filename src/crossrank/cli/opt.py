@@ -1,0 +1,59 @@
+"""`crossrank opt`: rewrite a module."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from crossrank.cli.options import Commands, add_file, add_json, add_passes, chosen_passes
+from crossrank.hlo.io import read_module, to_text, write_module
+from crossrank.hlo.statistics import Statistics
+from crossrank.passes import run_passes
+from crossrank.report import terminal
+from crossrank.report.statistics import show_statistics
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    p = commands.add_parser(
+        "opt",
+        help="rewrite a module",
+        description="Run passes over FILE and write the result: text to standard output, or to OUT by its suffix.",
+    )
+    add_file(p)
+    add_passes(p, default="none")
+    p.add_argument("-o", "--output", metavar="OUT", help=".pb: protobuf, else text; .gz on top of either")
+    p.add_argument("--print-after-all", action="store_true", help="print the module after each pass (standard error)")
+    p.add_argument("--stats", action="store_true", help="collectives and bytes before and after each pass")
+    add_json(p)
+    p.set_defaults(main=main)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Rewrite; 0."""
+    passes = chosen_passes(arguments)
+    file = read_module(arguments.file)
+    statistics = Statistics(file.module)
+
+    def after(result, module) -> None:  # type: ignore[no-untyped-def]
+        statistics.add(result, module)
+        if arguments.print_after_all:
+            print(f"// after {result.spec}\n{to_text(file)}", file=sys.stderr)
+
+    run_passes(file.module, passes, after)
+    if arguments.remarks:
+        terminal.remarks(statistics.remarks)
+    if arguments.output:
+        write_module(file, arguments.output)
+    if arguments.json:
+        found = {"file": file.path, "output": arguments.output, **statistics.as_dict()}
+        if not arguments.output:
+            found["module"] = to_text(file)
+        print(json.dumps(found, indent=2))
+        return 0
+    if arguments.stats:
+        show_statistics(statistics)
+    if not arguments.output:
+        sys.stdout.write(to_text(file))
+    return 0

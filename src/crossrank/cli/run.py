@@ -1,0 +1,69 @@
+"""`crossrank run`: a module and its rewrite, side by side on N ranks, compared value by value."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from crossrank.cli.options import Commands, add_file, add_json, add_passes, add_ranks, chosen_passes, count, positive
+from crossrank.hlo.execute.run import BACKENDS, RunOptions, run_module
+from crossrank.hlo.io import read_module
+from crossrank.report import terminal
+from crossrank.report.run import show_run
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    p = commands.add_parser(
+        "run",
+        help="run a module and its rewrite on N ranks and compare every value",
+        description="Run FILE as it is and as the passes make it, on N ranks of this machine, and compare every output "
+        "of every rank bit for bit.",
+    )
+    add_file(p)
+    add_passes(p, default="default")
+    add_ranks(p)
+    p.add_argument(
+        "--inputs", metavar="NPZ", help="parameters p0, p1, …, each [ranks, …]; outputs o0, … are compared too"
+    )
+    p.add_argument("--outputs", metavar="NPZ", help="save what the rewritten module gave")
+    p.add_argument("--seed", type=int, default=0, help="for drawn inputs (default: 0)")
+    p.add_argument(
+        "--iters", type=count, default=5, metavar="N", help="timed runs of each module (default: 5; 0: none)"
+    )
+    p.add_argument("--backend", choices=BACKENDS, default="kernels", help="who computes converted collectives")
+    p.add_argument("--limit", type=positive, default=60.0, metavar="S", help="seconds a rank may wait for another (60)")
+    p.add_argument(
+        "--tol", type=positive, metavar="T", help="compare within T of an output's largest value, not by bits"
+    )
+    p.add_argument("--fresh-pages", action="store_true", help="give freed memory back to the system between runs")
+    p.add_argument("--test-absent-rank", type=int, help=argparse.SUPPRESS)
+    add_json(p)
+    p.set_defaults(main=main)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run; 0 where all is equal, 1 where something differs."""
+    passes = chosen_passes(arguments)
+    file = read_module(arguments.file)
+    options = RunOptions(
+        ranks=arguments.ranks,
+        backend=arguments.backend,
+        inputs=arguments.inputs,
+        seed=arguments.seed,
+        iters=arguments.iters,
+        limit_s=arguments.limit,
+        tolerance=arguments.tol,
+        outputs=arguments.outputs,
+        retain_pages=not arguments.fresh_pages,
+        absent_rank=arguments.test_absent_rank,
+    )
+    with terminal.progress() as progress:
+        report = run_module(file, passes, options, progress)
+    if arguments.remarks:
+        terminal.remarks(r for p in report.passes for r in p.remarks)
+    if arguments.json:
+        print(json.dumps(report.as_dict(), indent=2))
+    else:
+        show_run(report)
+    return 0 if report.equal else 1

@@ -1,0 +1,283 @@
+"""The process in which modules run: compiled by XLA for N devices, their collectives on a backend, values compared.
+
+It is started by `crossrank.hlo.execute.run` with the right flags (the device count is fixed before JAX loads) and a
+folder that holds the request; it writes one line of JSON for each step, and last the result. A crash or a hang of XLA
+in here becomes a plain line there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import jax
+import numpy as np
+
+jax.config.update("jax_enable_x64", True)
+
+from crossrank.collective.dtypes import PRED, dtype_of  # noqa: E402
+from crossrank.collective.kinds import Kind, ReduceOp  # noqa: E402
+from crossrank.errors import InputError, RunError  # noqa: E402
+from crossrank.hlo.collectives import CollectiveInfo, collectives  # noqa: E402
+from crossrank.hlo.config import ModuleConfig  # noqa: E402
+from crossrank.hlo.execute.backends import OracleBackend, make_backend, prepare  # noqa: E402
+from crossrank.hlo.execute.compare import (  # noqa: E402
+    Difference,
+    OutputComparison,
+    compare_output,
+    tolerance_for,
+)
+from crossrank.hlo.execute.inputs import ByRank, read_inputs  # noqa: E402
+from crossrank.hlo.execute.request import RESULT, Request  # noqa: E402
+from crossrank.hlo.execute.xla_cpu import Array, Executable, fetch, place  # noqa: E402
+from crossrank.hlo.ffi.form import Backend, Call, Choose, Left, RunForm, call_of, run_form  # noqa: E402
+from crossrank.hlo.ffi.native import Native  # noqa: E402
+from crossrank.hlo.module import Instruction, Module  # noqa: E402
+
+_ORACLE_KINDS = (Kind.COLLECTIVE_BROADCAST, Kind.RAGGED_ALL_TO_ALL, Kind.SEND, Kind.RECV)
+
+
+def xla_lacks(call: Call) -> bool:
+    """Whether XLA:CPU has no such collective (or crashes on it)."""
+    c = call.collective
+    if c.kind in _ORACLE_KINDS or c.reduce_op is ReduceOp.XOR:
+        return True
+    on_bits = c.reduce_op in (ReduceOp.AND, ReduceOp.OR)
+    return on_bits and any(s.dtype is not PRED for s in call.operands)
+
+
+class Session:
+    """One request, worked off step by step."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.request = Request.load(folder)
+        self.native = Native.load()
+        self.native.set_limit(self.request.limit_s)
+        self.oracle = OracleBackend(self.native)
+        self.backend: Backend = make_backend(self.request.backend, self.native)
+        self.config = ModuleConfig(self.request.config)
+
+    # -- forms ---------------------------------------------------------------------------------------------------------
+    def _module(self, name: str) -> Module:
+        return Module((self.folder / name).read_bytes(), self.config)
+
+    def _left(self, call: Call, left: Left) -> Left | Backend:
+        return self.oracle if xla_lacks(call) else left
+
+    def _untouched(self, _i: Instruction, _info: CollectiveInfo, call: Call) -> Left | Backend:
+        return self._left(call, Left.NATIVE)
+
+    def _rewritten(self, _i: Instruction, info: CollectiveInfo, call: Call) -> Left | Backend:
+        if info.converted and self.backend.serves(call):
+            return self.backend
+        return self._left(call, Left.NATIVE)
+
+    def _pinned(self, on_oracle: set[int]) -> Choose:
+        pinned = set(self.request.pinned)
+
+        def choose(i: Instruction, _info: CollectiveInfo, call: Call) -> Left | Backend:
+            if i.origin in on_oracle:
+                return self.oracle
+            return self._left(call, Left.PINNED if i.origin in pinned else Left.NATIVE)
+
+        return choose
+
+    def _compile(self, name: str, what: str, choose: Choose) -> tuple[Executable, RunForm]:
+        _say(stage=f"XLA compiles {what}")
+        form = run_form(self._module(name), choose, self.native)
+        return Executable(form.data, self.request.ranks, what), form
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+    def run(self) -> dict[str, Any]:
+        """Do all of it; returns the result as JSON data."""
+        request = self.request
+        self._prepare_kernels()
+        original, _ = self._compile("original.pb", "the original", self._untouched)
+        rewritten, form = self._compile("rewritten.pb", "the rewritten module", self._rewritten)
+        module = self._module("original.pb")
+        arguments, golden = read_inputs(module, str(self.folder / "inputs.npz"))
+        placed = [place(by_rank) for by_rank in arguments]
+        _say(stage="runs both modules")
+        expected = self._run(original, placed)
+        if request.absent_rank is not None:
+            self.native.absent(request.absent_rank)
+        actual = self._run(rewritten, placed)
+        reassociates = request.tolerance is not None
+        untouched_outputs = expected
+        result = _compare(expected, actual, request.tolerance)
+        reference = "original"
+        untouched = result
+        if not result["exact"] and request.pinned:
+            reference, expected = "pinned original", self._run_pinned(placed)
+            result = _compare(expected, actual, request.tolerance)
+        result |= {
+            "reference": reference,
+            "reassociates": reassociates,
+            "untouched": {
+                "exact": untouched["exact"],
+                "max_rel_err": max((o["max_rel_err"] for o in untouched["outputs"]), default=0.0),
+            },
+            "golden": _compare_golden(golden, actual, untouched_outputs, request.golden_tolerance),
+            "raised": form.raised,
+            "calls": len(form.calls),
+            "time_ms": self._time(original, rewritten, placed),
+        }
+        if request.save_outputs:
+            _save(self.folder / "outputs.npz", actual)
+        return result
+
+    def _prepare_kernels(self) -> None:
+        if self.backend.name != "kernels":
+            return
+        calls = [
+            call
+            for i, info in collectives(self._module("rewritten.pb"))
+            if info.converted and (info.reduce_op is not None or not info.kind.reduces)
+            for call in [call_of(i, info, self.config)]
+            if self.backend.serves(call)
+        ]
+        prepare(calls, lambda done, total: _say(stage="compiles kernels", done=done, total=total))
+
+    def _run(self, exe: Executable, placed: Sequence[Any]) -> list[ByRank]:
+        try:
+            _, outputs = exe.run(placed)
+            return fetch(outputs)
+        except jax.errors.JaxRuntimeError as error:
+            raise RunError(self.native.failure() or str(error).splitlines()[0]) from None
+
+    def _run_pinned(self, placed: Sequence[Any]) -> list[ByRank]:
+        """The original, pinned; and again with what met a NaN on the oracle, which keeps it where XLA drops it."""
+        exe, form = self._compile("original.pb", "the pinned original", self._pinned(set()))
+        outputs = self._run(exe, placed)
+        dropped = {origin for pin, origin in form.pins.items() if self.native.nan_seen(pin)}
+        if dropped:
+            exe, _ = self._compile("original.pb", "the pinned original with NaN kept", self._pinned(dropped))
+            outputs = self._run(exe, placed)
+        return outputs
+
+    def _time(self, original: Executable, rewritten: Executable, placed: Sequence[Any]) -> dict[str, float]:
+        if not self.request.iters:
+            return {}
+        seconds: dict[str, list[float]] = {"original": [], "rewritten": []}
+        for n in range(self.request.iters):
+            _say(stage="times both modules", done=n, total=self.request.iters)
+            for name, exe in (("original", original), ("rewritten", rewritten)):
+                try:
+                    seconds[name].append(exe.run(placed)[0])
+                except jax.errors.JaxRuntimeError as error:
+                    raise RunError(self.native.failure() or str(error).splitlines()[0]) from None
+        return {name: 1e3 * median(times) for name, times in seconds.items()}
+
+
+def _compare(expected: list[ByRank], actual: list[ByRank], tolerance: float | None) -> dict[str, Any]:
+    outputs: list[OutputComparison] = []
+    first: Difference | None = None
+    for n, (a, b) in enumerate(zip(expected, actual, strict=True)):
+        outcome, difference = compare_output(n, a, b, _tolerance(b, tolerance))
+        outputs.append(outcome)
+        first = first or difference
+    return {
+        "equal": all(o.equal for o in outputs),
+        "exact": all(o.exact for o in outputs),
+        "outputs": [o.as_dict() for o in outputs],
+        "first_difference": first.as_dict() if first else None,
+    }
+
+
+def _tolerance(by_rank: ByRank, tolerance: float | None) -> float:
+    if tolerance is None:
+        return 0.0
+    return tolerance_for(dtype_of(by_rank[0].dtype), tolerance if tolerance > 0 else None)
+
+
+def _compare_golden(
+    golden: dict[int, ByRank], actual: list[ByRank], original: list[ByRank], override: float | None
+) -> dict[str, Any] | None:
+    """The rewritten module against given outputs; and the original too, which may miss them on another CPU."""
+    if not golden:
+        return None
+
+    def against(outputs: list[ByRank]) -> list[tuple[OutputComparison, Difference | None]]:
+        tolerance = override or 0.0
+        return [compare_output(n, g, outputs[n], _tolerance(g, tolerance)) for n, g in golden.items()]
+
+    compared, untouched = against(actual), against(original)
+    return {
+        "equal": all(o.equal for o, _ in compared),
+        "max_rel_err": max(o.max_rel_err for o, _ in compared),
+        "original": {
+            "equal": all(o.equal for o, _ in untouched),
+            "max_rel_err": max(o.max_rel_err for o, _ in untouched),
+        },
+        "outputs": len(compared),
+        "first_difference": next((d.as_dict() for o, d in compared if d and not o.equal), None),
+    }
+
+
+def _save(path: Path, outputs: list[ByRank]) -> None:
+    def plain(a: Array) -> Array:
+        return a.view(f"u{a.dtype.itemsize}") if a.dtype.kind == "V" else a
+
+    np.savez(path, **{f"o{n}": plain(np.stack(by_rank)) for n, by_rank in enumerate(outputs)})  # type: ignore[arg-type]
+
+
+def _say(**event: Any) -> None:
+    print(json.dumps(event), flush=True)
+
+
+def _finish(folder: Path, result: dict[str, Any], status: int) -> None:
+    """Write the result and leave at once: threads of ours and of XLA may still wait for ranks that never come."""
+    temporary = folder / f"{RESULT}.part"
+    temporary.write_text(json.dumps(result))
+    temporary.rename(folder / RESULT)
+    sys.stdout.flush()
+    os._exit(status)
+
+
+def _watch(native: Callable[[], str | None], folder: Path) -> None:
+    """End the process when a run has failed and the main thread does not come back from XLA by itself."""
+    while True:
+        time.sleep(0.05)
+        failure = native()
+        if failure:
+            time.sleep(1.0)
+            _finish(folder, {"error": failure, "status": 3}, 3)
+
+
+def _leave_with_parent() -> None:
+    """The parent holds our standard input; when it is gone, so are we."""
+    while os.read(0, 1024):
+        pass
+    os._exit(3)
+
+
+def main() -> None:
+    """Work off the request in the folder that the command line names."""
+    folder = Path(sys.argv[1])
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    try:
+        session = Session(folder)
+        threading.Thread(target=_watch, args=(session.native.failure, folder), daemon=True).start()
+        result = session.run()
+    except InputError as error:
+        _finish(folder, {"error": error.what, "remedy": error.remedy, "status": 2}, 2)
+    except RunError as error:
+        _finish(folder, {"error": str(error), "status": 3}, 3)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(70)  # a fault of ours: what it was stands on standard error, which the parent keeps
+    else:
+        _finish(folder, result, 0)
+
+
+if __name__ == "__main__":
+    main()

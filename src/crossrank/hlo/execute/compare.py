@@ -1,0 +1,164 @@
+"""Comparing what two runs gave, output by output and rank by rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crossrank.collective.dtypes import DType, dtype_of
+
+Array = npt.NDArray[Any]
+
+TOLERANCES = {"f64": 1e-12, "c128": 1e-12, "f32": 1e-5, "c64": 1e-5, "bf16": 2e-2, "f16": 2e-2}
+
+
+@dataclass(frozen=True)
+class OutputComparison:
+    """One output on all ranks against its reference.
+
+    Attributes:
+        index: which output (leaf of the result).
+        shape: on one rank.
+        dtype: HLO name of the element type.
+        exact: every bit is the same; NaN equals NaN.
+        equal: exact, or within the tolerance.
+        max_abs_err: largest difference of two finite elements.
+        max_rel_err: the same over the largest finite magnitude of the reference.
+        max_ulp: largest difference in units in the last place; None for types that have none.
+        finite: no element is NaN or infinite.
+        all_nan: every element is NaN, so that the comparison proves nothing.
+    """
+
+    index: int
+    shape: tuple[int, ...]
+    dtype: str
+    exact: bool
+    equal: bool
+    max_abs_err: float
+    max_rel_err: float
+    max_ulp: int | None
+    finite: bool
+    all_nan: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """With stable keys, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first element that differs."""
+
+    output: int
+    rank: int
+    element: tuple[int, ...]
+    expected: str
+    actual: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """With stable keys, for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return (
+            f"output {self.output}, rank {self.rank}, element {list(self.element)}: "
+            f"{self.actual} instead of {self.expected}"
+        )
+
+
+def tolerance_for(dtype: DType, override: float | None = None) -> float:
+    """How far apart values of a type may be, relative to the largest of them; 0 for integers and predicates."""
+    if dtype.is_integer or dtype.name == "pred":
+        return 0.0
+    return override if override is not None else TOLERANCES.get(dtype.name, 2e-2)
+
+
+def compare_output(
+    index: int, expected: Sequence[Array], actual: Sequence[Array], tolerance: float
+) -> tuple[OutputComparison, Difference | None]:
+    """Compare one output, ``[rank]`` arrays each; ``tolerance`` is relative to the largest finite magnitude."""
+    element = dtype_of(actual[0].dtype)
+    exact, finite, all_nan = True, True, True
+    max_abs, scale, ulp = 0.0, 0.0, 0
+    odd = False  # NaN or infinity where the other has none, or another infinity
+    first: Difference | None = None
+    for rank, (a, b) in enumerate(zip(expected, actual, strict=True)):
+        same = _same_bits(a, b)
+        number = element.is_float or element.is_complex
+        wide_b = _wide(b) if number else b
+        is_finite = np.isfinite(wide_b) if number else np.ones(b.shape, bool)
+        finite &= bool(is_finite.all())
+        all_nan &= bool(number and b.size and np.isnan(wide_b).all())
+        if number and a.size:
+            wide_a = _wide(a)
+            magnitude = np.abs(np.where(np.isfinite(wide_a), wide_a, 0))
+            scale = max(scale, float(magnitude.max(initial=0)))
+        if same.all():
+            continue
+        exact = False
+        where = tuple(int(k) for k in np.argwhere(~same)[0])
+        first = first or Difference(index, rank, where, _shown(a[where]), _shown(b[where]))
+        if not number:
+            wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+            is_finite = np.ones(b.shape, bool)
+        both = np.isfinite(wide_a) & is_finite & ~same
+        odd |= bool((~same & ~both).any())
+        if both.any():
+            max_abs = max(max_abs, float(np.abs(wide_a[both] - wide_b[both]).max()))
+        if element.is_float and element.itemsize in (2, 4, 8) and both.any():
+            ulp = max(ulp, _ulp(a[both], b[both]))
+    relative = max_abs / scale if scale > 0 else max_abs
+    equal = exact or (not odd and tolerance > 0 and max_abs <= tolerance * scale)
+    result = OutputComparison(
+        index,
+        tuple(actual[0].shape),
+        element.name,
+        exact,
+        equal,
+        max_abs,
+        relative,
+        ulp if element.is_float else None,
+        finite,
+        all_nan,
+    )
+    return result, first
+
+
+def _wide(x: Array) -> Array:
+    if x.dtype.kind == "c":
+        return x.astype(np.complex128)
+    return x.astype(np.float64)
+
+
+def _same_bits(a: Array, b: Array) -> Array:
+    """Elementwise: equal bits, or NaN on both sides (for complex numbers part by part)."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return np.zeros(b.shape, bool)
+    if a.dtype.kind == "c":
+        part = np.float32 if a.dtype.itemsize == 8 else np.float64
+        pa, pb = (np.ascontiguousarray(x).view(part).reshape(*x.shape, 2) for x in (a, b))
+        return np.asarray(_same_bits(pa, pb).all(axis=-1))
+    bits = np.dtype(f"u{a.dtype.itemsize}")
+    raw_a, raw_b = (np.ascontiguousarray(x).view(bits).reshape(x.shape) for x in (a, b))
+    same = np.asarray(raw_a == raw_b)
+    if a.dtype.kind == "f" or a.dtype.kind == "V":  # ml_dtypes' types are of kind V
+        with np.errstate(all="ignore"):
+            same |= np.isnan(a.astype(np.float64)) & np.isnan(b.astype(np.float64))
+    return same
+
+
+def _ulp(a: Array, b: Array) -> int:
+    """Largest distance in steps from one representable number to the next."""
+    bits = a.dtype.itemsize * 8
+    unsigned = [np.ascontiguousarray(x).view(np.dtype(f"u{x.dtype.itemsize}")).astype(object) for x in (a, b)]
+    top = 1 << (bits - 1)
+    ordered = [np.where(u >= top, top - u, u) for u in unsigned]
+    return int(np.abs(ordered[0] - ordered[1]).max())
+
+
+def _shown(value: Any) -> str:
+    return str(value.item() if hasattr(value, "item") and value.dtype.kind in "iub" else value)

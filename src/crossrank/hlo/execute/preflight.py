@@ -1,0 +1,109 @@
+"""What cannot be run here, said before anything starts."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from crossrank.collective.kinds import Kind
+from crossrank.errors import InputError
+from crossrank.hlo.collectives import kind_of
+from crossrank.hlo.io import DUMP_REMEDY, ELIDED_REMEDY, ModuleFile
+from crossrank.hlo.module import Instruction, Module
+from crossrank.hlo.verifier import verify
+
+# start/done pairs and what only a device's runtime has
+_FOREIGN = {
+    "add-dependency",
+    "all-gather-done",
+    "all-gather-start",
+    "all-reduce-done",
+    "all-reduce-start",
+    "async-done",
+    "async-start",
+    "async-update",
+    "collective-permute-done",
+    "collective-permute-start",
+    "copy-done",
+    "copy-start",
+    "domain",
+    "get-dimension-size",
+    "infeed",
+    "outfeed",
+    "set-dimension-size",
+}
+# custom-calls that XLA:CPU itself takes away or has a function for
+_KNOWN_CALLS = ("AwsNeuron", "Sharding", "TopK", "annotate_device_placement", "lapack_", "xla.", "mhlo.")
+
+
+def check_runnable(file: ModuleFile, ranks: int | None) -> None:
+    """Make sure that ``file`` can run on ``ranks`` ranks (None: as many as it says).
+
+    A file that does not say how many ranks it has gets them here.
+
+    Raises:
+        InputError: the first thing that stands in the way.
+    """
+    module = file.module
+    set_world(file, ranks)
+    if file.elided:
+        raise InputError(f"{file.path}: constant %{file.elided[0]} has no numbers ({{...}})", ELIDED_REMEDY)
+    _check_compiled(file)
+    _check_opcodes(file.path, module)
+    for finding in verify(module):
+        raise InputError(f"{file.path}: {finding}", finding.remedy)
+
+
+def set_world(file: ModuleFile, ranks: int | None) -> None:
+    """Settle the number of ranks: what the file says, or ``ranks`` where it does not say."""
+    config = file.module.config
+    world = file.module.world
+    if ranks is None or ranks == world:
+        return
+    if ranks < 1:
+        raise InputError(f"--ranks {ranks}: there is no run on fewer than one rank")
+    if config.says_ranks:
+        raise InputError(
+            f"{file.path} is a module for {world} ranks, not {ranks}",
+            f"leave --ranks away, or give --ranks {world}",
+        )
+    # ids are partitions where collectives have channels
+    partitions = any(kind_of(i) is not None and i.proto.channel_id for i in file.module.instructions())
+    key = "num_partitions" if partitions else "replica_count"
+    file.module.config = config.with_fields(**{key: ranks})
+
+
+def _check_compiled(file: ModuleFile) -> None:
+    for c in file.module.computations:
+        for i in c.post_order():
+            if i.opcode == "fusion":
+                what = f"fusion %{i.name}"
+            elif i.opcode == "custom-call" and not i.proto.custom_call_target.startswith(_KNOWN_CALLS):
+                what = f"library call %{i.name} to {i.proto.custom_call_target}"
+            elif any(leaf.tiled for leaf in i.shape.leaves()):
+                what = f"device layout of %{i.name}"
+            else:
+                continue
+            raise InputError(
+                f"{file.path} is a module compiled for a device: it has the {what}, which nothing here can run",
+                DUMP_REMEDY,
+            )
+
+
+def _check_opcodes(path: str, module: Module) -> None:
+    found: Counter[str] = Counter()
+    first: Instruction | None = None
+    for i in module.instructions():
+        foreign = i.opcode in _FOREIGN or (i.opcode in (Kind.SEND, Kind.RECV) and i.proto.is_host_transfer)
+        if foreign or any(s.dynamic for s in i.shape.leaves()):
+            found[i.opcode if foreign else "dynamic shapes"] += 1
+            first = first or i
+    if found and first is not None:
+        names = ", ".join(f"{k} ({n})" for k, n in sorted(found.items()))
+        raise InputError(
+            f"{path}: XLA:CPU cannot run {names}; the first is %{first.name}",
+            "run the module as it was before scheduling; `opt` and `inspect` work on this one",
+        )
+    parameters = module.entry.parameters
+    for p in parameters:
+        if not p.shape.is_array:
+            raise InputError(f"{path}: parameter %{p.name} is a {p.shape}, and a run takes arrays", "flatten it")

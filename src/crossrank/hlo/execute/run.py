@@ -1,0 +1,272 @@
+"""`run_module`: a module and its rewrite, run side by side on N ranks and compared value by value."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crossrank.errors import InputError, RunError
+from crossrank.hlo.collectives import collectives
+from crossrank.hlo.execute.inputs import ByRank, draw_inputs, load_arrays, read_inputs
+from crossrank.hlo.execute.preflight import check_runnable
+from crossrank.hlo.execute.request import RESULT, Request
+from crossrank.hlo.inventory import count_converted, count_native
+from crossrank.hlo.io import ModuleFile
+from crossrank.hlo.module import Module
+from crossrank.hlo.passes.raise_custom_call_collectives import RaiseCustomCallCollectives
+from crossrank.passes import Pass, PassResult, run_passes
+from crossrank.remarks import Remarks
+
+BACKENDS = ("kernels", "oracle")
+
+Progress = Callable[[dict[str, Any]], None]
+
+RETAINED_PAGES = (
+    "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=68719476736:"
+    "glibc.malloc.arena_max=1:glibc.malloc.hugetlb=1"
+)
+"""Memory stays with the process: fresh pages would cost more than the collectives do."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How to run.
+
+    Attributes:
+        ranks: for a file that does not say; must agree with one that does.
+        backend: ``kernels`` or ``oracle``.
+        inputs: an ``.npz`` with parameters (and outputs to compare with), or None to draw them.
+        seed: for drawn inputs.
+        iters: timed runs of each module; 0: none.
+        limit_s: seconds that a rank may wait for another.
+        tolerance: compare with this tolerance, relative to an output's largest value, instead of bit for bit.
+        outputs: an ``.npz`` to save the rewritten module's outputs in.
+        retain_pages: keep freed memory in the process (both modules gain).
+        absent_rank: a test hook: this rank never arrives.
+    """
+
+    ranks: int | None = None
+    backend: str = "kernels"
+    inputs: str | None = None
+    seed: int = 0
+    iters: int = 5
+    limit_s: float = 60.0
+    tolerance: float | None = None
+    outputs: str | None = None
+    retain_pages: bool = True
+    absent_rank: int | None = None
+
+
+@dataclass
+class RunReport:
+    """What came of a run; `as_dict` is its JSON."""
+
+    file: str
+    ranks: int
+    seed: int | None
+    passes: list[PassResult]
+    before: dict[str, int]
+    after: dict[str, int]
+    custom_calls: dict[str, int]
+    result: dict[str, Any] = field(repr=False)
+
+    @property
+    def equal(self) -> bool:
+        """Whether all outputs are what they should be.
+
+        Given outputs count too, unless the untouched original misses them just as far on this machine (XLA's matrix
+        products are not the same on every CPU): that is none of the rewrite's doing, and a warning.
+        """
+        golden = self.result["golden"]
+        return bool(self.result["equal"] and (golden is None or golden["equal"] or self._original_as_far_off()))
+
+    def _original_as_far_off(self) -> bool:
+        golden = self.result["golden"]
+        return not golden["original"]["equal"] and golden["max_rel_err"] <= 1.5 * golden["original"]["max_rel_err"]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader should know although nothing differs."""
+        found = []
+        dead = [o["index"] for o in self.result["outputs"] if o["all_nan"]]
+        if dead:
+            found.append(f"output {_listed(dead)}: every element is NaN, so that equality proves nothing there")
+        odd = [o["index"] for o in self.result["outputs"] if not o["finite"] and not o["all_nan"]]
+        if odd:
+            found.append(f"output {_listed(odd)}: NaN or infinity among the values")
+        golden = self.result["golden"]
+        if golden is not None and not golden["equal"] and self._original_as_far_off():
+            found.append(
+                f"the given outputs are up to {golden['max_rel_err']:.1e} off, and so is the untouched original "
+                "on this machine"
+            )
+        found += [f"{name}: {reason}; it ran as a native collective" for name, reason in self.result["raised"]]
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON data with stable keys."""
+        return {
+            "file": self.file,
+            "ranks": self.ranks,
+            "seed": self.seed,
+            "passes": [p.spec for p in self.passes],
+            "equal": self.equal,
+            "exact": self.result["exact"],
+            "reference": self.result["reference"],
+            "outputs": self.result["outputs"],
+            "collectives": {"before": self.before, "after": self.after},
+            "custom_calls": self.custom_calls,
+            "first_difference": self.result["first_difference"],
+            "untouched": self.result["untouched"],
+            "golden": self.result["golden"],
+            "time_ms": self.result["time_ms"],
+            "warnings": self.warnings,
+            "remarks": [r.as_dict() for p in self.passes for r in p.remarks],
+        }
+
+
+def run_module(
+    file: ModuleFile, passes: Sequence[Pass[Module]], options: RunOptions, progress: Progress | None = None
+) -> RunReport:
+    """Run ``file`` as it is and as ``passes`` make it, and compare.
+
+    Raises:
+        InputError: the module, the inputs or the options cannot be.
+        RunError: the run failed: a limit, a kernel, a crash of XLA.
+    """
+    check_runnable(file, options.ranks)
+    rewritten = file.module.copy()
+    original = _native_form(file.module)
+    results = run_passes(rewritten, passes)
+    kept_native = {i.origin for i, info in collectives(rewritten) if not info.converted}
+    pinned = tuple(i.id for i, _ in collectives(original) if i.origin not in kept_native)
+    with tempfile.TemporaryDirectory(prefix="crossrank-") as name:
+        folder = Path(name)
+        (folder / "original.pb").write_bytes(original.serialize())
+        (folder / "rewritten.pb").write_bytes(rewritten.serialize())
+        if options.inputs:
+            given, golden = read_inputs(original, options.inputs)
+        else:
+            given, golden = draw_inputs(original, options.seed), {}
+        _save_inputs(folder / "inputs.npz", given, golden)
+        reassociates = any(p.reassociates and r.changed for p, r in zip(passes, results, strict=True))
+        Request(
+            ranks=original.world,
+            config=original.config.fields,
+            backend=options.backend,
+            limit_s=options.limit_s,
+            iters=options.iters,
+            tolerance=options.tolerance if options.tolerance is not None else (0.0 if reassociates else None),
+            golden_tolerance=options.tolerance,
+            pinned=pinned,
+            save_outputs=options.outputs is not None,
+            absent_rank=options.absent_rank,
+        ).save(folder)
+        result = _in_child(folder, original.world, options, progress or (lambda _event: None))
+        if options.outputs is not None:
+            _keep_outputs(folder / "outputs.npz", options.outputs)
+    return RunReport(
+        file=file.path,
+        ranks=original.world,
+        seed=None if options.inputs else options.seed,
+        passes=results,
+        before=count_native(original),
+        after=count_native(rewritten),
+        custom_calls=count_converted(rewritten),
+        result=result,
+    )
+
+
+def _native_form(module: Module) -> Module:
+    """The module with custom-calls of the contract raised: the original of a file that is converted already."""
+    original = module.copy()
+    RaiseCustomCallCollectives().run(original, Remarks("raise"))
+    return original
+
+
+def _save_inputs(path: Path, given: list[ByRank], golden: dict[int, ByRank]) -> None:
+    arrays = {f"p{n}": np.stack(by_rank) for n, by_rank in enumerate(given)}
+    arrays |= {f"o{n}": np.stack(by_rank) for n, by_rank in golden.items()}
+    plain = {k: a.view(f"u{a.dtype.itemsize}") if a.dtype.kind == "V" else a for k, a in arrays.items()}
+    np.savez(path, **plain)  # type: ignore[arg-type]
+
+
+def _keep_outputs(produced: Path, wanted: str) -> None:
+    try:
+        np.savez(wanted, **load_arrays(str(produced)))  # type: ignore[arg-type]
+    except OSError as error:
+        raise InputError(f"cannot write {wanted}: {error.strerror}") from None
+
+
+def _environment(ranks: int, options: RunOptions) -> dict[str, str]:
+    env = dict(os.environ)
+    # XLA's own limits come after ours, so that ours can say who did not arrive
+    warn, stop = int(options.limit_s) + 30, int(options.limit_s) + 60
+    flags = (
+        f"--xla_force_host_platform_device_count={ranks}",
+        f"--xla_cpu_collective_call_warn_stuck_timeout_seconds={warn}",
+        f"--xla_cpu_collective_call_terminate_timeout_seconds={stop}",
+    )
+    env["XLA_FLAGS"] = " ".join((env.get("XLA_FLAGS", ""), *flags)).strip()
+    env["JAX_PLATFORMS"] = "cpu"
+    env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if options.retain_pages:
+        env["GLIBC_TUNABLES"] = ":".join(filter(None, (env.get("GLIBC_TUNABLES"), RETAINED_PAGES)))
+    return env
+
+
+def _in_child(folder: Path, ranks: int, options: RunOptions, progress: Progress) -> dict[str, Any]:
+    log = folder / "stderr.txt"
+    with log.open("wb") as stderr:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "crossrank.hlo.execute.child", str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env=_environment(ranks, options),
+        )
+        try:
+            assert child.stdout is not None
+            for line in child.stdout:
+                if line.startswith(b"{"):
+                    progress(json.loads(line))
+            status = child.wait()
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    pipe.close()
+    if not (folder / RESULT).exists():
+        raise RunError(_last_words(status, log))
+    result: dict[str, Any] = json.loads((folder / RESULT).read_text())
+    if "error" in result:
+        if result["status"] == 2:
+            raise InputError(result["error"], result["remedy"])
+        raise RunError(result["error"])
+    return result
+
+
+def _last_words(status: int, log: Path) -> str:
+    """Why the child ended without a result."""
+    lines = log.read_text(errors="replace").strip().splitlines()
+    fatal = [line for line in lines if line.startswith("F") or "Check failed" in line]
+    ending = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+    said = (fatal or [line for line in lines if line.strip()] or ["it said nothing"])[-1]
+    return f"the process that runs the modules ended by {ending}: {said[:300]}"
+
+
+def _listed(numbers: list[int], most: int = 8) -> str:
+    shown = ", ".join(map(str, numbers[:most]))
+    return shown + (f" and {len(numbers) - most} more" if len(numbers) > most else "")

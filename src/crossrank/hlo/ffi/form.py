@@ -1,0 +1,386 @@
+"""The form of a module that a run executes: chosen collectives call our FFI handlers, or are pinned.
+
+What stands in a user's module keeps the naming contract; this form is made just for the run. Each collective is
+
+* left to XLA (`NATIVE`), with its groups written out as ranks,
+* left to XLA, its operands and results sent through an identity custom-call (`PINNED`), so that XLA neither folds nor
+  promotes nor lays out differently around it than around a custom-call, or
+* given to a `Backend`: a custom-call that carries an id, under which the backend knows groups, shapes and kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+from crossrank.collective.dtypes import F16, F32, TOKEN, DType
+from crossrank.collective.groups import ExplicitGroups
+from crossrank.collective.kinds import Kind, ReduceOp
+from crossrank.collective.semantics import Collective
+from crossrank.errors import InputError
+from crossrank.hlo.collectives import (
+    GROUP_FIELDS,
+    CollectiveInfo,
+    describe,
+    kind_of,
+    pairs_of,
+    ranks_of,
+    write_groups,
+)
+from crossrank.hlo.config import ModuleConfig
+from crossrank.hlo.ffi.open_calls import open_calls
+from crossrank.hlo.ffi.replicas import Ranks, as_replicas
+from crossrank.hlo.ffi.split import split_variadic
+from crossrank.hlo.module import Computation, Instruction, Module
+from crossrank.hlo.passes.raise_custom_call_collectives import ReductionBodies, raise_collective
+from crossrank.hlo.shape import Shape
+from crossrank.hlo.targets import element_type
+
+COLLECTIVE_TARGET = "crossrank.collective"
+PIN_TARGET = "crossrank.pin"
+API_VERSION_TYPED_FFI = 4
+_TOKEN = Shape(TOKEN)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One collective as a backend sees it.
+
+    Attributes:
+        label: for people: kind, instruction, source line.
+        world: number of ranks.
+        collective: what it means; its groups are flattened ranks.
+        operands: shapes on one rank, row-major.
+        results: likewise.
+    """
+
+    label: str
+    world: int
+    collective: Collective
+    operands: tuple[Shape, ...]
+    results: tuple[Shape, ...]
+
+
+def call_of(i: Instruction, info: CollectiveInfo, config: ModuleConfig) -> Call:
+    """The call of a collective whose reduction is one of ours."""
+    world = config.replica_count * config.num_partitions
+    pairs = pairs_of(info, config) if info.kind.has_pairs else ()
+    groups = (tuple(range(world)),) if info.kind.has_pairs else ranks_of(info, config)
+    results = i.shape.elements if i.shape.is_tuple else (i.shape,)
+    return Call(
+        label=_label(i, info.kind),
+        world=world,
+        collective=Collective(info.kind, groups, info.reduce_op, info.dim, pairs),
+        operands=tuple(o.shape.as_row_major() for o in i.operands),
+        results=tuple(r.as_row_major() for r in results),
+    )
+
+
+class Backend(Protocol):
+    """Who computes a collective once all its ranks have arrived."""
+
+    name: str
+
+    def serves(self, call: Call) -> bool:
+        """Whether it can."""
+        ...
+
+    def register(self, call: Call) -> int:
+        """Make the call known natively; returns the id that its custom-call carries."""
+        ...
+
+
+class Left(Enum):
+    """Collectives that stay with XLA."""
+
+    NATIVE = "native"
+    PINNED = "pinned"
+
+
+class Pins(Protocol):
+    """Where pins are made known; see `crossrank.hlo.ffi.native.Native`."""
+
+    def pin(self, label: str, watch: Sequence[DType | None] = ()) -> int:
+        """A new pin; ``watch`` names the types in which it looks for NaN."""
+        ...
+
+
+@dataclass
+class RunForm:
+    """A module as it is run.
+
+    Attributes:
+        data: the serialized message.
+        calls: id → what is called under it.
+        pins: id of a pin that watches for NaN → origin of its collective.
+        raised: custom-calls that no backend serves, with the reason; they run as native collectives.
+    """
+
+    data: bytes
+    calls: dict[int, Call] = field(default_factory=dict)
+    pins: dict[int, int] = field(default_factory=dict)
+    raised: list[tuple[str, str]] = field(default_factory=list)
+
+
+Choose = Callable[[Instruction, CollectiveInfo, Call], "Left | Backend"]
+
+
+def run_form(module: Module, choose: Choose, pins: Pins) -> RunForm:
+    """Make the form of ``module`` (which is changed) in which ``choose`` says what becomes of each collective."""
+    return _Former(module, choose, pins).run()
+
+
+class _Former:
+    def __init__(self, module: Module, choose: Choose, pins: Pins) -> None:
+        self.module = module
+        self.choose = choose
+        self.pins = pins
+        self.form = RunForm(b"")
+        self.bodies = ReductionBodies(module)
+        self.ranks: Ranks
+
+    def run(self) -> RunForm:
+        module = self.module
+        open_calls(module)
+        self.ranks = as_replicas(module)
+        for c in list(module.computations):  # reduction bodies are added on the way
+            found = [i for i in c.post_order() if kind_of(i) is not None]
+            self._pair_send_recv(c, [i for i in found if i.opcode in ("send", "recv")])
+            for i in found:
+                if i.opcode not in ("send", "recv"):
+                    self._form(i)
+        module.remove_unreachable()
+        self.form.data = module.serialize()
+        return self.form
+
+    # -- one collective ------------------------------------------------------------------------------------------------
+    def _form(self, i: Instruction) -> None:
+        info = describe(i)
+        assert info is not None
+        if info.kind.reduces and info.reduce_op is None:
+            self._leave(i, info, (), pinned=False)  # a reduction that only XLA understands
+            return
+        call = call_of(i, info, self.module.config)
+        choice = self.choose(i, info, call)
+        if isinstance(choice, Left):
+            if info.converted:
+                self.form.raised.append((f"%{i.name}", f"no backend serves {i.proto.custom_call_target}"))
+                raise_collective(i, info, self.bodies)
+            self._leave(i, info, call.collective.pairs, pinned=choice is Left.PINNED)
+        else:
+            self._give(i, call, choice)
+
+    def _give(self, i: Instruction, call: Call, backend: Backend) -> None:
+        number = backend.register(call)
+        self.form.calls[number] = call
+        proto = i.edit()
+        _clear_native(proto)
+        i.set_called(())
+        i.set_opcode("custom-call")
+        proto.custom_call_target = COLLECTIVE_TARGET
+        _typed_ffi(proto, number)
+        i.set_shape(i.shape.as_row_major())
+        operands = list(i.operands)
+        in_place = call.collective.kind is Kind.ALL_REDUCE and len(call.results) == len(operands)
+        i.set_operands([*operands, self.ranks.rank(i.computation)])
+        _row_major_operands(i)
+        if in_place:
+            for n, operand in enumerate(operands):
+                if _dies_at(operand, i):
+                    alias = proto.output_operand_aliasing.add(operand_index=n)
+                    if i.shape.is_tuple:
+                        alias.output_shape_index.append(n)
+
+    def _leave(self, i: Instruction, info: CollectiveInfo, pairs: tuple[tuple[int, int], ...], *, pinned: bool) -> None:
+        proto = i.edit()
+        proto.channel_id = 0
+        proto.use_global_device_ids = False
+        proto.constrain_layout = False
+        if info.kind is Kind.COLLECTIVE_PERMUTE:
+            del proto.source_target_pairs[:]
+            for source, target in pairs:
+                proto.source_target_pairs.add(source=source, target=target)
+        else:
+            write_groups(proto, ExplicitGroups(ranks_of(info, self.module.config)))
+        parts = [i]
+        # StableHLO has no variadic reduce-scatter, and no reduction over several types
+        if i.shape.is_tuple and (info.kind is Kind.REDUCE_SCATTER or (info.kind.reduces and info.dtype is None)):
+            parts = split_variadic(i)
+            for part in parts:
+                if info.reduce_op is not None and info.dtype is None:
+                    part.set_called([self.bodies.get(str(info.reduce_op), part.shape.dtype)])
+        if pinned:
+            for part in parts:
+                self._pin(part, info)
+
+    # -- pins ----------------------------------------------------------------------------------------------------------
+    def _pin(self, i: Instruction, info: CollectiveInfo) -> None:
+        """Send operands and results through identity calls; f16 sums and products are widened within them."""
+        watch = info.reduce_op in (ReduceOp.MAXIMUM, ReduceOp.MINIMUM)
+        half = info.reduce_op in (ReduceOp.ADD, ReduceOp.MULTIPLY) and element_type(i.shape) is F16
+        operands = []
+        for o in i.operands:
+            pin = self._identity(o, i, watch)
+            operands.append(_convert(pin, F32) if half else pin)
+        i.set_operands(operands)
+        users = list(i.users)
+        was_root = i.is_root
+        if half:
+            assert info.reduction is not None
+            i.set_called([self.bodies.get(info.reduction, F32)])
+            i.set_shape(_each_leaf(i.shape, lambda s: s.with_dtype(F32)))
+        c = i.computation
+
+        def out(value: Instruction) -> Instruction:
+            return self._identity(_convert(value, F16) if half else value, i, watch=False)
+
+        if i.shape.is_tuple:
+            parts = [out(_element(i, n)) for n in range(len(i.shape.elements))]
+            new = c.add("tuple", Shape.tuple_of([p.shape for p in parts]), parts)
+        else:
+            new = out(i)
+        for u in users:
+            u.replace_operand(i, new)
+        if was_root:
+            c.set_root(new)
+
+    def _identity(self, value: Instruction, of: Instruction, watch: bool) -> Instruction:
+        element = value.shape.dtype
+        watched = watch and (element.is_float or element.is_complex)
+        number = self.pins.pin(f"pin of %{of.name}", [element if watched else None])
+        if watched:
+            self.form.pins[number] = of.origin
+        pin = value.computation.add(
+            "custom-call", value.shape.as_row_major(), [value], name="pin", edit=lambda p: _pin_fields(p, number)
+        )
+        _row_major_operands(pin)
+        return pin
+
+    # -- send and recv -------------------------------------------------------------------------------------------------
+    def _pair_send_recv(self, c: Computation, halves: list[Instruction]) -> None:
+        """Make one permute-shaped call of each send and the recv that it meets, channel by channel, in order."""
+        waiting: dict[int, list[Instruction]] = {}
+        recvs = [h for h in halves if h.opcode == "recv"]
+        for send in (h for h in halves if h.opcode == "send"):
+            waiting.setdefault(int(send.proto.channel_id), []).append(send)
+        for recv in recvs:
+            queue = waiting.get(int(recv.proto.channel_id))
+            if not queue:
+                raise _unpaired(recv, "send")
+            self._join(c, queue.pop(0), recv)
+        for queue in waiting.values():
+            for send in queue:
+                raise _unpaired(send, "recv")
+
+    def _join(self, c: Computation, send: Instruction, recv: Instruction) -> None:
+        info = describe(send)
+        assert info is not None
+        if info.pairs is None:
+            raise InputError(
+                f"%{send.name}: nothing says which ranks it sends to",
+                "it needs frontend_attributes={_xla_send_recv_source_target_pairs={{…}}}",
+            )
+        config = self.module.config
+        # channel ids are mandatory here, so that they cannot tell replicas from partitions
+        pairs = info.pairs.pairs if config.num_partitions == 1 else pairs_of(info, config)
+        data, payload = send.operands[0], recv.shape.elements[0]
+        if not payload.is_array or not data.shape.same_extents(payload):
+            raise InputError(f"%{send.name} sends {data.shape}, but %{recv.name} receives {payload}")
+        world = config.replica_count * config.num_partitions
+        call = Call(
+            label=_label(recv, Kind.RECV),
+            world=world,
+            collective=Collective(Kind.RECV, (tuple(range(world)),), None, None, pairs),
+            operands=(data.shape.as_row_major(),),
+            results=(payload.as_row_major(),),
+        )
+        choice = self.choose(recv, info, call)
+        assert not isinstance(choice, Left), "XLA:CPU has no send and recv"
+        moved = c.add("custom-call", payload.as_row_major(), [data], name=recv.name, like=recv)
+        self._give(moved, call, choice)
+        token = c.add("after-all", _TOKEN)
+        for done in list(recv.users):
+            result = c.add("tuple", Shape.tuple_of([payload.as_row_major(), _TOKEN]), [moved, token])
+            result.take_place_of(done)
+        for done in list(send.users):
+            c.add("after-all", _TOKEN).take_place_of(done)
+        c.remove_dead([recv, send])
+
+
+def _unpaired(half: Instruction, other: str) -> InputError:
+    return InputError(
+        f"%{half.name}: no {other} on channel {half.proto.channel_id} meets it",
+        "a run needs both halves; `crossrank check` lists the channels without a partner",
+    )
+
+
+def _label(i: Instruction, kind: Kind) -> str:
+    where = i.where
+    return f"{kind} %{i.name}{f' ({where})' if where else ''}"
+
+
+def _clear_native(proto: Any) -> None:
+    for name in (
+        *GROUP_FIELDS,
+        "channel_id",
+        "use_global_device_ids",
+        "dimensions",
+        "source_target_pairs",
+        "frontend_attributes",
+        "custom_call_api_version",
+        "backend_config",
+    ):
+        proto.ClearField(name)
+
+
+def _typed_ffi(proto: Any, number: int) -> None:
+    proto.custom_call_api_version = API_VERSION_TYPED_FFI
+    proto.backend_config = f"{{id = {number} : i64}}".encode()
+
+
+def _pin_fields(proto: Any, number: int) -> None:
+    proto.custom_call_target = PIN_TARGET
+    _typed_ffi(proto, number)
+
+
+def _row_major_operands(i: Instruction) -> None:
+    """Without this XLA may hand a handler buffers in another layout, and says nothing."""
+    proto = i.edit()
+    proto.constrain_layout = True
+    del proto.operand_shapes_with_layout[:]
+    for o in i.operands:
+        o.shape.as_row_major().write(proto.operand_shapes_with_layout.add())
+
+
+# buffers that belong to somebody else, or that XLA makes once for the whole run
+_NOT_OURS = {"parameter", "constant", "get-tuple-element", "iota", "broadcast"}
+_ALIASES = {"reshape", "bitcast", "optimization-barrier"}
+
+
+def _dies_at(value: Instruction, user: Instruction) -> bool:
+    """Whether the buffer of ``value`` is free once ``user`` has read it (else XLA would have to copy it first)."""
+    while True:
+        if len(value.users) != 1 or user.operands.count(value) != 1 or value.is_root:
+            return False
+        if value.opcode in _NOT_OURS:
+            return False
+        if value.opcode not in _ALIASES:
+            return value.shape.is_array
+        value, user = value.operands[0], value
+
+
+def _convert(value: Instruction, to: DType) -> Instruction:
+    return value.computation.add("convert", value.shape.with_dtype(to), [value])
+
+
+def _element(value: Instruction, n: int) -> Instruction:
+    def edit(proto: Any) -> None:
+        proto.tuple_index = n
+
+    return value.computation.add("get-tuple-element", value.shape.elements[n], [value], edit=edit)
+
+
+def _each_leaf(shape: Shape, change: Callable[[Shape], Shape]) -> Shape:
+    return Shape.tuple_of([change(e) for e in shape.elements]) if shape.is_tuple else change(shape)

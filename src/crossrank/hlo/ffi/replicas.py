@@ -1,0 +1,135 @@
+"""A module for N partitions and replicas as a module for N replicas, as XLA:CPU runs it in one process.
+
+Ranks are replicas, ids are computed from the rank, layouts are the default ones. What binds a module to devices
+(shardings, aliases of parameters, a schedule) goes: none of it changes a value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crossrank.collective.dtypes import dtype
+from crossrank.hlo.module import Computation, Instruction, Module
+from crossrank.hlo.shape import Shape
+
+_U32 = Shape(dtype("u32"), (), ())
+
+
+class Ranks:
+    """The rank of the device that runs an instruction, as a value in each computation that asks."""
+
+    def __init__(self, num_partitions: int, replica_count: int) -> None:
+        self.num_partitions = num_partitions
+        self.replica_count = replica_count
+        self._rank: dict[Computation, Instruction] = {}
+
+    def rank(self, c: Computation) -> Instruction:
+        """The flattened rank, ``u32[]``."""
+        if c not in self._rank:
+            self._rank[c] = c.add("replica-id", _U32, name="rank")
+        return self._rank[c]
+
+    def replica(self, c: Computation) -> Instruction:
+        """The replica of the rank, ``u32[]``."""
+        if self.num_partitions == 1:
+            return self.rank(c)
+        return self._arithmetic(c, "divide") if self.replica_count > 1 else _constant(c, 0)
+
+    def partition(self, c: Computation) -> Instruction:
+        """The partition of the rank, ``u32[]``."""
+        if self.replica_count == 1:
+            return self.rank(c)
+        return self._arithmetic(c, "remainder") if self.num_partitions > 1 else _constant(c, 0)
+
+    def _arithmetic(self, c: Computation, opcode: str) -> Instruction:
+        return c.add(opcode, _U32, [self.rank(c), _constant(c, self.num_partitions)])
+
+
+def _constant(c: Computation, value: int) -> Instruction:
+    def edit(proto: Any) -> None:
+        _U32.write(proto.literal.shape)
+        proto.literal.u32s.append(value)
+
+    return c.add("constant", _U32, edit=edit)
+
+
+def as_replicas(module: Module) -> Ranks:
+    """Make ids functions of the rank, layouts the default, and drop what binds the module to devices."""
+    ranks = Ranks(module.config.num_partitions, module.config.replica_count)
+    for c in module.computations:
+        ids = [i for i in c.post_order() if i.opcode in ("partition-id", "replica-id")]
+        for i in ids:
+            new = ranks.partition(c) if i.opcode == "partition-id" else ranks.replica(c)
+            if new is not i:
+                i.replace_all_uses_with(new)
+        for i in ids:
+            if not i.users and not i.is_root:
+                c.remove(i)
+        for i in c.post_order():
+            if i.opcode == "bitcast":
+                _open_bitcast(i)
+        for i in c.post_order():
+            _plain(i)
+        _plain_program(c.proto.program_shape)
+    proto = module.proto
+    for field in ("schedule", "input_output_alias", "buffer_donor"):
+        proto.ClearField(field)
+    _plain_program(proto.host_program_shape)
+    module.modified = True
+    return ranks
+
+
+def _open_bitcast(i: Instruction) -> None:
+    """Say a bitcast without layouts: the bytes in their order, cut anew."""
+    x, c = i.operands[0], i.computation
+    source, result = x.shape, i.shape
+    physical_in = tuple((source.layout or ())[::-1])
+    physical_out = tuple((result.layout or ())[::-1])
+    if not source.row_major:
+        x = _transpose(c, x, physical_in)
+    dims = [result.dims[d] for d in physical_out]
+    if list(x.shape.dims) != dims:
+        x = c.add("reshape", result.with_dims(dims), [x], like=i)
+    if not result.row_major:
+        inverse = tuple(physical_out.index(d) for d in range(len(physical_out)))
+        x = _transpose(c, x, inverse)
+    if x is i.operands[0]:
+        x = c.add("copy", result.as_row_major(), [x], like=i)
+    x.take_place_of(i)
+
+
+def _transpose(c: Computation, x: Instruction, permutation: tuple[int, ...]) -> Instruction:
+    shape = x.shape.with_dims([x.shape.dims[d] for d in permutation])
+    return c.add("transpose", shape, [x], edit=lambda p: p.dimensions.extend(permutation))
+
+
+def _plain(i: Instruction) -> None:
+    proto = i.proto
+    proto.ClearField("sharding")
+    if _plain_shape(proto.shape):
+        i.computation._touch()
+        i._shape = None
+    for shape in proto.operand_shapes_with_layout:
+        _plain_shape(shape)
+
+
+def _plain_program(program: Any) -> None:
+    for shape in (*program.parameters, program.result):
+        _plain_shape(shape)
+
+
+def _plain_shape(proto: Any) -> bool:
+    """Give every leaf the default layout, in place; returns whether anything changed."""
+    if proto.tuple_shapes:
+        changed = [_plain_shape(e) for e in proto.tuple_shapes]  # all of them, not up to the first
+        return any(changed)
+    if not proto.HasField("layout"):
+        return False
+    layout = proto.layout
+    order = layout.minor_to_major[:]
+    default = list(range(len(order) - 1, -1, -1))
+    if order == default and not layout.tiles and not layout.memory_space:
+        return False
+    layout.Clear()
+    layout.minor_to_major.extend(default)
+    return True

@@ -1,0 +1,85 @@
+"""What `run` tells a person."""
+
+from __future__ import annotations
+
+from rich.markup import escape
+
+from crossrank.hlo.execute.compare import Difference
+from crossrank.hlo.execute.run import RunReport
+from crossrank.report import terminal
+
+
+def show_run(report: RunReport) -> None:
+    """The table of what changed, the verdict, and how fast either was."""
+    out = terminal.out()
+    passes = ",".join(p.spec for p in report.passes) or "no passes"
+    out.print(f"[bold]{escape(report.file)}[/] on {report.ranks} ranks: {escape(passes)}")
+    out.print()
+    changes = terminal.table("collective", "original", "rewritten", right=("original", "rewritten"))
+    for kind in sorted({*report.before, *report.after}):
+        changes.add_row(kind, str(report.before.get(kind, 0)), str(report.after.get(kind, 0)))
+    for target, count in report.custom_calls.items():
+        changes.add_row(f"[cyan]{target}[/]", "0", str(count))
+    if changes.row_count:
+        terminal.show(changes)
+    else:
+        out.print("no collectives")
+    out.print()
+    _show_verdict(report)
+    _show_times(report)
+    for warning in report.warnings:
+        terminal.warn(warning)
+
+
+def _show_verdict(report: RunReport) -> None:
+    out, result = terminal.out(), report.result
+    outputs = result["outputs"]
+    exact = sum(o["exact"] for o in outputs)
+    reference = f"the {result['reference']}"
+    if result["exact"]:
+        out.print(
+            f"[bold green]equal[/]: all {len(outputs)} outputs of all {report.ranks} ranks, bit for bit, to {reference}"
+        )
+    elif result["equal"]:
+        worst = max(o["max_rel_err"] for o in outputs)
+        out.print(
+            f"[bold green]equal[/] within the tolerance: {exact} of {len(outputs)} outputs bit for bit to {reference}, "
+            f"the largest difference {worst:.1e} of an output's largest value"
+        )
+    else:
+        out.print(f"[bold red]different[/]: {len(outputs) - exact} of {len(outputs)} outputs differ from {reference}")
+        out.print(f"  first at {escape(str(_difference(result['first_difference'])))}")
+        wrong = terminal.table("output", "shape", "max abs err", "max ulp", right=("output", "max abs err", "max ulp"))
+        for o in [o for o in outputs if not o["equal"]][:10]:
+            ulp = "" if o["max_ulp"] is None else str(o["max_ulp"])
+            wrong.add_row(str(o["index"]), f"{o['dtype']}{o['shape']}", f"{o['max_abs_err']:.3g}", ulp)
+        terminal.show(wrong)
+    if result["reference"] != "original" and not result["untouched"]["exact"]:
+        out.print(
+            "  (XLA compiles a native collective and a custom-call differently: the untouched original is up to "
+            f"{result['untouched']['max_rel_err']:.1e} of an output's largest value off)",
+            style="dim",
+        )
+    golden = result["golden"]
+    if golden is not None and golden["equal"]:
+        out.print(
+            f"[bold green]golden[/]: all {golden['outputs']} given outputs, the largest difference "
+            f"{golden['max_rel_err']:.1e} of an output's largest value"
+        )
+    elif golden is not None:
+        out.print(f"[bold {'yellow' if report.equal else 'red'}]golden[/]: up to {golden['max_rel_err']:.1e} off")
+        out.print(f"  first at {escape(str(_difference(golden['first_difference'])))}")
+
+
+def _difference(data: dict[str, object]) -> Difference:
+    return Difference(**{**data, "element": tuple(data["element"])})  # type: ignore[arg-type]
+
+
+def _show_times(report: RunReport) -> None:
+    times = report.result["time_ms"]
+    if times:
+        ratio = times["original"] / times["rewritten"]
+        terminal.out().print(
+            f"time: {times['original']:.2f} ms the original, {times['rewritten']:.2f} ms the rewritten module "
+            f"([bold]{ratio:.2f}×[/])"
+        )

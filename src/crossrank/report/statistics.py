@@ -1,0 +1,32 @@
+"""What `opt --stats` tells a person."""
+
+from __future__ import annotations
+
+from crossrank.hlo.statistics import Statistics
+from crossrank.report import terminal
+
+
+def show_statistics(statistics: Statistics) -> None:
+    """A row for each pass and kind: how many collectives and bytes before and after (standard error)."""
+    numbers = ("count", "converted", "bytes", "ms")
+    rows = terminal.table("pass", "changed", "collective", *numbers, right=numbers)
+    for result, before, after in statistics.steps:
+        name, ms = result.spec, f"{result.seconds * 1e3:.1f}"
+        changed = "yes" if result.changed else "no"
+        for kind in sorted({*before, *after}) or ["none"]:
+            old, new = before.get(kind, {}), after.get(kind, {})
+            rows.add_row(
+                name,
+                changed,
+                kind,
+                _step(old.get("count", 0), new.get("count", 0)),
+                _step(old.get("converted", 0), new.get("converted", 0)),
+                _step(terminal.byte_size(old.get("bytes", 0)), terminal.byte_size(new.get("bytes", 0))),
+                ms,
+            )
+            name = changed = ms = ""
+    terminal.err().print(rows)
+
+
+def _step(old: object, new: object) -> str:
+    return str(new) if old == new else f"{old} → {new}"

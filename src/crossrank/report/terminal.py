@@ -1,0 +1,91 @@
+"""Standard output and standard error, with colour where a terminal reads them.
+
+Results go to standard output; progress, remarks and complaints to standard error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from crossrank.remarks import Remark
+
+
+def out() -> Console:
+    """Standard output. Made on each call: whoever redirects it wants the stream of now."""
+    return Console(highlight=False, soft_wrap=True)
+
+
+def err() -> Console:
+    """Standard error."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def error(message: str) -> None:
+    """One line that says what went wrong."""
+    err().print(f"[bold red]crossrank:[/] {escape(message)}")
+
+
+def hint(message: str) -> None:
+    """One line that says what to do about it."""
+    err().print(f"  {escape(message)}", style="dim")
+
+
+def warn(message: str) -> None:
+    """One line on what is odd, though not wrong."""
+    err().print(f"[yellow]warning:[/] {escape(message)}")
+
+
+def remarks(items: Iterable[Remark]) -> None:
+    """One line for each remark."""
+    console = err()
+    for r in items:
+        console.print(escape(str(r)), style="" if r.outcome == "done" else "yellow")
+
+
+def table(*columns: str, right: Iterable[str] = (), title: str | None = None) -> Table:
+    """A plain table; columns in ``right`` hold numbers."""
+    made = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left", title_style="bold")
+    numbers = set(right)
+    for c in columns:
+        made.add_column(c, justify="right" if c in numbers else "left", overflow="fold")
+    return made
+
+
+def show(made: Table) -> None:
+    """Print a table: as wide as the terminal, or as wide as it wants to be in a pipe."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=max(200, console.width))
+    console.print(made)
+
+
+def byte_size(n: int) -> str:
+    """Bytes for people: ``1.5 MiB``."""
+    size = float(n)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A line on standard error that says what is going on, on a terminal; nothing in a pipe."""
+    console = err()
+    if not console.is_terminal:
+        yield lambda _event: None
+        return
+    with console.status("starts") as status:
+
+        def update(event: dict[str, Any]) -> None:
+            total = f" ({event['done']} of {event['total']})" if "total" in event else ""
+            status.update(escape(f"{event['stage']}{total}"))
+
+        yield update
