@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
     parsed = parser().parse_args(arguments)
+    gc.disable()  # what a command makes lives as long as it does, and large modules are many objects
     try:
         status: int = parsed.main(parsed)
         sys.stdout.flush()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from crossrank.collective.dtypes import DType
@@ -28,12 +29,21 @@ from crossrank.collective.pairs import SourceTargetPairs
 from crossrank.hlo.backend_config import CollectiveConfig, parse_config
 from crossrank.hlo.config import ModuleConfig
 from crossrank.hlo.module import Computation, Instruction, Module
+from crossrank.hlo.schema import InstructionProto
 from crossrank.hlo.shape import Shape
 from crossrank.hlo.targets import element_type, parse_target
 
 ROUTES = "_xla_send_recv_source_target_pairs"
 GROUPS_ATTRIBUTE = "replica_groups"
 
+GROUP_FIELDS = (
+    "replica_groups",
+    "collective_device_list",
+    "iota_collective_device_list",
+    "mesh_axes_replica_group_list",
+)
+
+_REDUCE_OPS = {str(op): op for op in ReduceOp}
 _KINDS = {str(k): k for k in Kind}
 _STARTS = {f"{k}-start": k for k in (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.COLLECTIVE_PERMUTE)}
 _DIMENSIONED = (Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL)
@@ -81,8 +91,7 @@ class CollectiveInfo:
     @property
     def reduce_op(self) -> ReduceOp | None:
         """The reduction, where it is one of ours."""
-        known = self.reduction is not None and self.trivial_body and self.reduction in set(ReduceOp)
-        return ReduceOp(self.reduction) if known and self.reduction is not None else None
+        return _REDUCE_OPS.get(self.reduction or "") if self.trivial_body else None
 
 
 def kind_of(i: Instruction) -> Kind | None:
@@ -197,6 +206,16 @@ def reduction_of(body: Computation) -> tuple[str, bool]:
 # -- groups ------------------------------------------------------------------------------------------------------------
 def read_groups(proto: Any) -> ReplicaGroups:
     """The groups of an instruction in the form in which they are written."""
+    for field in GROUP_FIELDS[1:]:
+        if proto.HasField(field):
+            return _read_groups(field, getattr(proto, field).SerializeToString())
+    return ExplicitGroups(tuple(tuple(g.replica_ids) for g in proto.replica_groups))
+
+
+@lru_cache(maxsize=1024)  # a module writes the same few groups over and over
+def _read_groups(field: str, data: bytes) -> ReplicaGroups:
+    proto = InstructionProto()
+    getattr(proto, field).ParseFromString(data)
     if proto.HasField("iota_collective_device_list"):
         iota = proto.iota_collective_device_list
         return IotaGroups(
@@ -219,16 +238,7 @@ def read_groups(proto: Any) -> ReplicaGroups:
             for r in written.axes
         ]
         return MeshGroups(tuple((a.name, a.size) for a in mesh.axes), devices, tuple(refs))
-    listed = proto.collective_device_list.replica_groups or proto.replica_groups
-    return ExplicitGroups(tuple(tuple(g.replica_ids) for g in listed))
-
-
-GROUP_FIELDS = (
-    "replica_groups",
-    "collective_device_list",
-    "iota_collective_device_list",
-    "mesh_axes_replica_group_list",
-)
+    return ExplicitGroups(tuple(tuple(g.replica_ids) for g in proto.collective_device_list.replica_groups))
 
 
 def write_groups(proto: Any, groups: ReplicaGroups) -> None:

@@ -27,24 +27,18 @@ class Instruction:
     computations through the methods here, so that def-use stays true.
 
     Attributes:
-        proto: the ``Instruction`` message.
+        proto: the ``Instruction`` message. What the node holds too (operands, control predecessors) is right in it only
+            once the module has been serialized.
         origin: the instruction of the module as it was read that this one stands for; kept by clones and by rewrites
             that put one instruction in another's place.
     """
 
-    __slots__ = (
-        "_shape",
-        "called",
-        "computation",
-        "control_predecessors",
-        "control_successors",
-        "id",
-        "opcode",
-        "operands",
-        "origin",
-        "proto",
-        "users",
-    )
+    # what most instructions never have; not set one by one, for modules are large
+    control_predecessors: tuple[Instruction, ...] = ()
+    control_successors: tuple[Instruction, ...] = ()
+    called: tuple[Computation, ...] = ()
+    _shape: Shape | None = None
+    _stale = False  # the message does not have the node's operands and control predecessors yet
 
     def __init__(self, proto: Any, computation: Computation) -> None:
         self.proto = proto
@@ -53,11 +47,7 @@ class Instruction:
         self.opcode: str = proto.opcode
         self.operands: list[Instruction] = []
         self.users: dict[Instruction, None] = {}
-        self.control_predecessors: tuple[Instruction, ...] = ()
-        self.control_successors: tuple[Instruction, ...] = ()
-        self.called: tuple[Computation, ...] = ()
-        self.origin: int = self.id
-        self._shape: Shape | None = None
+        self.origin = self.id
 
     # -- reading -------------------------------------------------------------------------------------------------------
     @property
@@ -118,9 +108,8 @@ class Instruction:
         self.operands = list(operands)
         for new in operands:
             new.users[self] = None
-        ids = self.edit().operand_ids
-        del ids[:]
-        ids.extend(o.id for o in operands)
+        self._stale = True
+        self.computation._touch()
         self.computation._ordered = False
 
     def replace_operand(self, old: Instruction, new: Instruction) -> None:
@@ -142,10 +131,22 @@ class Instruction:
         self.control_predecessors = tuple(dict.fromkeys(predecessors))
         for p in self.control_predecessors:
             p.control_successors += (self,)
-        ids = self.edit().control_predecessor_ids
-        del ids[:]
-        ids.extend(p.id for p in self.control_predecessors)
+        self._stale = True
+        self.computation._touch()
         self.computation._ordered = False
+
+    def _write(self) -> bytes:
+        """The message, with what the node holds."""
+        proto = self.proto
+        if self._stale:
+            proto.ClearField("operand_ids")
+            proto.operand_ids.extend([o.id for o in self.operands])
+            proto.ClearField("control_predecessor_ids")
+            if self.control_predecessors:
+                proto.control_predecessor_ids.extend([p.id for p in self.control_predecessors])
+            self._stale = False
+        data: bytes = proto.SerializeToString()
+        return data
 
     def set_frontend_attribute(self, key: str, value: str | None) -> None:
         """Set one frontend attribute, or drop it with None."""
@@ -180,7 +181,7 @@ class Computation:
         self.module = module
         self.proto = proto
         self.id: int = proto.id
-        self.instructions: list[Instruction] = [Instruction(p, self) for p in proto.instructions]
+        self.instructions = [Instruction(p, self) for p in proto.instructions]
         self.root: Instruction
         self._touched = False
         self._ordered = True
@@ -310,6 +311,28 @@ class Computation:
             node.origin = like.origin
         return node
 
+    def move_in(self, other: Computation, operands: Sequence[Instruction]) -> Instruction:
+        """Take over the instructions of a computation that nothing else calls, ``operands`` in the place of parameters.
+
+        Returns what its root became. The other computation is empty afterwards.
+        """
+        self._touch()
+        other._touch()
+        for i in other.post_order():
+            if i.opcode == "parameter":
+                i.replace_all_uses_with(operands[int(i.proto.parameter_number)])
+                for s in i.control_successors:
+                    s.set_control_predecessors(p for p in s.control_predecessors if p is not i)
+                continue
+            i.id = i.proto.id = self._new_id()
+            i.computation = self
+            i._stale = True
+            self.instructions.append(i)
+        self._ordered = False
+        other.instructions = []
+        self.module._call_graph_changed()
+        return other.root
+
     def clone_in(self, other: Instruction, operands: Sequence[Instruction]) -> Instruction:
         """Append a copy of ``other`` (of any computation) over ``operands``; control dependencies are not copied."""
         proto = InstructionProto()
@@ -358,7 +381,7 @@ class Computation:
             return bytes(self.proto.SerializeToString())
         parts = [self.proto.SerializeToString()]
         for i in self.post_order():
-            data = i.proto.SerializeToString()
+            data = i._write()
             parts += (b"\x12", _varint(len(data)), data)  # field 2 (instructions), length-delimited
         return b"".join(parts)
 

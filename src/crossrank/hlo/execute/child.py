@@ -23,7 +23,7 @@ import numpy as np
 
 jax.config.update("jax_enable_x64", True)
 
-from crossrank.collective.dtypes import PRED, dtype_of  # noqa: E402
+from crossrank.collective.dtypes import PRED  # noqa: E402
 from crossrank.collective.kinds import Kind, ReduceOp  # noqa: E402
 from crossrank.errors import InputError, RunError  # noqa: E402
 from crossrank.hlo.collectives import CollectiveInfo, collectives  # noqa: E402
@@ -32,8 +32,8 @@ from crossrank.hlo.execute.backends import OracleBackend, make_backend, prepare 
 from crossrank.hlo.execute.compare import (  # noqa: E402
     Difference,
     OutputComparison,
+    Tolerance,
     compare_output,
-    tolerance_for,
 )
 from crossrank.hlo.execute.inputs import ByRank, read_inputs  # noqa: E402
 from crossrank.hlo.execute.request import RESULT, Request  # noqa: E402
@@ -111,22 +111,22 @@ class Session:
         if request.absent_rank is not None:
             self.native.absent(request.absent_rank)
         actual = self._run(rewritten, placed)
-        reassociates = request.tolerance is not None
+        tolerance = Tolerance(request.tolerance, tuple(request.changed))
+        within = None if request.exactly else tolerance
         untouched_outputs = expected
-        result = _compare(expected, actual, request.tolerance)
+        result = _compare(expected, actual, within)
         reference = "original"
         untouched = result
         if not result["exact"] and request.pinned:
             reference, expected = "pinned original", self._run_pinned(placed)
-            result = _compare(expected, actual, request.tolerance)
+            result = _compare(expected, actual, within)
         result |= {
             "reference": reference,
-            "reassociates": reassociates,
             "untouched": {
                 "exact": untouched["exact"],
                 "max_rel_err": max((o["max_rel_err"] for o in untouched["outputs"]), default=0.0),
             },
-            "golden": _compare_golden(golden, actual, untouched_outputs, request.golden_tolerance),
+            "golden": _compare_golden(golden, actual, untouched_outputs, tolerance),
             "raised": form.raised,
             "calls": len(form.calls),
             "time_ms": self._time(original, rewritten, placed),
@@ -178,11 +178,11 @@ class Session:
         return {name: 1e3 * median(times) for name, times in seconds.items()}
 
 
-def _compare(expected: list[ByRank], actual: list[ByRank], tolerance: float | None) -> dict[str, Any]:
+def _compare(expected: list[ByRank], actual: list[ByRank], within: Tolerance | None) -> dict[str, Any]:
     outputs: list[OutputComparison] = []
     first: Difference | None = None
     for n, (a, b) in enumerate(zip(expected, actual, strict=True)):
-        outcome, difference = compare_output(n, a, b, _tolerance(b, tolerance))
+        outcome, difference = compare_output(n, a, b, within)
         outputs.append(outcome)
         first = first or difference
     return {
@@ -193,22 +193,15 @@ def _compare(expected: list[ByRank], actual: list[ByRank], tolerance: float | No
     }
 
 
-def _tolerance(by_rank: ByRank, tolerance: float | None) -> float:
-    if tolerance is None:
-        return 0.0
-    return tolerance_for(dtype_of(by_rank[0].dtype), tolerance if tolerance > 0 else None)
-
-
 def _compare_golden(
-    golden: dict[int, ByRank], actual: list[ByRank], original: list[ByRank], override: float | None
+    golden: dict[int, ByRank], actual: list[ByRank], original: list[ByRank], within: Tolerance
 ) -> dict[str, Any] | None:
     """The rewritten module against given outputs; and the original too, which may miss them on another CPU."""
     if not golden:
         return None
 
     def against(outputs: list[ByRank]) -> list[tuple[OutputComparison, Difference | None]]:
-        tolerance = override or 0.0
-        return [compare_output(n, g, outputs[n], _tolerance(g, tolerance)) for n, g in golden.items()]
+        return [compare_output(n, g, outputs[n], within) for n, g in golden.items()]
 
     compared, untouched = against(actual), against(original)
     return {

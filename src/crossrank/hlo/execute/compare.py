@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crossrank.collective.dtypes import DType, dtype_of
+from crossrank.collective.dtypes import dtype as dtype_by_name
 
 Array = npt.NDArray[Any]
 
@@ -70,18 +71,35 @@ class Difference:
         )
 
 
-def tolerance_for(dtype: DType, override: float | None = None) -> float:
-    """How far apart values of a type may be, relative to the largest of them; 0 for integers and predicates."""
-    if dtype.is_integer or dtype.name == "pred":
-        return 0.0
-    return override if override is not None else TOLERANCES.get(dtype.name, 2e-2)
+@dataclass(frozen=True)
+class Tolerance:
+    """How far apart two outputs may be, relative to the largest finite magnitude of the reference.
+
+    Attributes:
+        value: the same for all types of floats; None: by the narrowest type among the output and ``changed``.
+        changed: names of the types of the values that a rewrite touched.
+    """
+
+    value: float | None = None
+    changed: tuple[str, ...] = ()
+
+    def of(self, dtype: DType) -> float:
+        """For outputs of one type; 0 for integers and predicates."""
+        if not (dtype.is_float or dtype.is_complex):
+            return 0.0
+        if self.value is not None:
+            return self.value
+        touched = [dtype_by_name(name) for name in self.changed]
+        floats = [dtype, *(t for t in touched if t.is_float or t.is_complex)]
+        return max(TOLERANCES.get(t.name, 2e-2) for t in floats)
 
 
 def compare_output(
-    index: int, expected: Sequence[Array], actual: Sequence[Array], tolerance: float
+    index: int, expected: Sequence[Array], actual: Sequence[Array], within: Tolerance | None
 ) -> tuple[OutputComparison, Difference | None]:
-    """Compare one output, ``[rank]`` arrays each; ``tolerance`` is relative to the largest finite magnitude."""
+    """Compare one output, an array for each rank on either side; without a tolerance only equal bits are equal."""
     element = dtype_of(actual[0].dtype)
+    tolerance = within.of(element) if within else 0.0
     exact, finite, all_nan = True, True, True
     max_abs, scale, ulp = 0.0, 0.0, 0
     odd = False  # NaN or infinity where the other has none, or another infinity

@@ -20,8 +20,9 @@ class Request:
         backend: who computes converted collectives.
         limit_s: seconds that a rank may wait for another.
         iters: how often both modules are timed; 0: not at all.
-        tolerance: None: bit for bit; 0: the default for each type; else relative to the largest value of an output.
-        golden_tolerance: the same for the comparison with given outputs.
+        exactly: outputs must be the same bit for bit; else within the tolerance.
+        tolerance: relative to the largest value of an output; None: by the types.
+        changed: types of the values that the passes changed.
         pinned: ids of the original's collectives that the rewritten module converts.
         save_outputs: write ``outputs.npz``.
         absent_rank: a test hook: this rank never arrives at a collective of ours.
@@ -32,8 +33,9 @@ class Request:
     backend: str = "kernels"
     limit_s: float = 60.0
     iters: int = 0
+    exactly: bool = True
     tolerance: float | None = None
-    golden_tolerance: float | None = None
+    changed: tuple[str, ...] = ()
     pinned: tuple[int, ...] = ()
     save_outputs: bool = False
     absent_rank: int | None = None

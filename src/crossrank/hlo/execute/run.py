@@ -166,8 +166,9 @@ def run_module(
             backend=options.backend,
             limit_s=options.limit_s,
             iters=options.iters,
-            tolerance=options.tolerance if options.tolerance is not None else (0.0 if reassociates else None),
-            golden_tolerance=options.tolerance,
+            exactly=not reassociates and options.tolerance is None,
+            tolerance=options.tolerance,
+            changed=_converted_types(rewritten),
             pinned=pinned,
             save_outputs=options.outputs is not None,
             absent_rank=options.absent_rank,
@@ -192,6 +193,11 @@ def _native_form(module: Module) -> Module:
     original = module.copy()
     RaiseCustomCallCollectives().run(original, Remarks("raise"))
     return original
+
+
+def _converted_types(module: Module) -> tuple[str, ...]:
+    converted = (i for i, info in collectives(module) if info.converted)
+    return tuple(sorted({leaf.dtype.name for i in converted for leaf in i.shape.leaves()}))
 
 
 def _save_inputs(path: Path, given: list[ByRank], golden: dict[int, ByRank]) -> None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from crossrank.hlo.collectives import kind_of
 from crossrank.hlo.module import Computation, Module
-from crossrank.hlo.passes.inline_calls import inline_call
+from crossrank.hlo.passes.inline_calls import Inliner
 
 
 def open_calls(module: Module) -> None:
     """Open every call, and give each while and conditional its own copies of bodies that hold collectives."""
+    inliner = Inliner(module)
     for computation in module.reachable():
         for i in [i for i in computation.post_order() if i.opcode == "call"]:
-            inline_call(i)
+            inliner.open(i)
     module.remove_unreachable()
     speaking: dict[Computation, bool] = {}
     for c in module.computations:  # callees first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,6 +30,7 @@ class InlineCalls(Pass[Module]):
     def run(self, module: Module, remarks: Remarks) -> bool:
         """Open all calls; returns whether there was one."""
         changed = False
+        inliner = Inliner(module)
         for computation in module.reachable():
             calls = [i for i in computation.post_order() if i.opcode == "call"]
             for call in calls:
@@ -38,19 +40,40 @@ class InlineCalls(Pass[Module]):
                     continue
                 callee = call.called[0]
                 remarks.done(f"%{call.name}", f"opened %{callee.name} in %{computation.name}", call.where)
-                inline_call(call)
+                inliner.open(call)
                 changed = True
         if changed:
             module.remove_unreachable()
         return changed
 
 
-def inline_call(call: Instruction) -> None:
-    """Replace one `call` by a copy of its body."""
-    callee, caller = call.called[0], call.computation
-    new = copy_body(callee, caller, call.operands)
-    root = new[callee.root]
-    body = [n for i, n in new.items() if i.opcode != "parameter"]
+class Inliner:
+    """Opens calls one after the other; knows how often each computation is called, so that the last call may move it.
+
+    Args:
+        module: whose calls will be opened, callees before their callers.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self._sites = Counter(c for i in module.instructions() for c in i.called)
+
+    def open(self, call: Instruction) -> None:
+        """Replace one `call` by its body: the body itself where nothing else calls it, else a copy."""
+        callee, caller = call.called[0], call.computation
+        if self._sites[callee] == 1:
+            body = [i for i in callee.post_order() if i.opcode != "parameter"]
+            root = caller.move_in(callee, call.operands)
+        else:
+            new = copy_body(callee, caller, call.operands)
+            root = new[callee.root]
+            body = [n for i, n in new.items() if i.opcode != "parameter"]
+            self._sites.update(c for n in body for c in n.called)
+        self._sites[callee] -= 1
+        _hand_over(call, body, root)
+
+
+def _hand_over(call: Instruction, body: list[Instruction], root: Instruction) -> None:
+    """Let the body stand for the call: uses and control dependencies."""
     if call.control_predecessors:
         inside = set(body)
         for n in body:
@@ -64,7 +87,7 @@ def inline_call(call: Instruction) -> None:
             s.set_control_predecessors((*(p for p in s.control_predecessors if p is not call), *last))
     call.replace_all_uses_with(root)
     call.set_control_predecessors(())
-    caller.remove(call)
+    call.computation.remove(call)
 
 
 def copy_body(callee: Computation, into: Computation, operands: list[Instruction]) -> dict[Instruction, Instruction]:
