@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml src/crossrank/__init__.py
 	touch $@
 
 demo: $(STAMP)  ## a real training step: its collectives on our kernels, compared with XLA's own run
-	$(BIN)/crossrank run examples/dp_mlp_adam.hlo --inputs examples/dp_mlp_adam.npz
+	$(BIN)/crossrank run examples/sp_megatron_train.hlo --inputs examples/sp_megatron_train.npz
 
 test: lint types unit  ## all checks
 
