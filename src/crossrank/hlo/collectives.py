@@ -26,7 +26,7 @@ from crossrank.collective.groups import (
 )
 from crossrank.collective.kinds import Kind, ReduceOp
 from crossrank.collective.pairs import SourceTargetPairs
-from crossrank.hlo.backend_config import CollectiveConfig, parse_config
+from crossrank.hlo.backend_config import BINARY_OPS, CollectiveConfig, parse_config
 from crossrank.hlo.config import ModuleConfig
 from crossrank.hlo.module import Computation, Instruction, Module
 from crossrank.hlo.schema import InstructionProto
@@ -200,7 +200,7 @@ def reduction_of(body: Computation) -> tuple[str, bool]:
     """The opcode of a reduction body's root, and whether it combines the two parameters directly."""
     root = body.root
     parameters = {id(o) for o in root.operands if o.opcode == "parameter"}
-    return root.opcode, len(root.operands) == 2 and len(parameters) == 2
+    return root.opcode, root.opcode in BINARY_OPS and len(root.operands) == 2 and len(parameters) == 2
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------
@@ -280,5 +280,8 @@ def ranks_of(info: CollectiveInfo, config: ModuleConfig) -> tuple[tuple[int, ...
 def pairs_of(info: CollectiveInfo, config: ModuleConfig) -> tuple[tuple[int, int], ...]:
     """The source-target pairs as flattened ranks."""
     pairs = info.pairs or SourceTargetPairs(())
-    mode = GroupMode.CROSS_REPLICA if info.channel_id is None else GroupMode.CROSS_PARTITION
+    replicas = info.channel_id is None
+    if info.kind in (Kind.SEND, Kind.RECV) and config.num_partitions == 1:
+        replicas = True  # a channel id is mandatory there, so that it cannot tell replicas from partitions
+    mode = GroupMode.CROSS_REPLICA if replicas else GroupMode.CROSS_PARTITION
     return pairs.expand(mode, config.replica_count, config.num_partitions).pairs

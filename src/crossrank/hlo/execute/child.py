@@ -35,9 +35,9 @@ from crossrank.hlo.execute.compare import (  # noqa: E402
     Tolerance,
     compare_output,
 )
-from crossrank.hlo.execute.inputs import ByRank, read_inputs  # noqa: E402
+from crossrank.hlo.execute.inputs import ByRank, read_inputs, save_arrays  # noqa: E402
 from crossrank.hlo.execute.request import RESULT, Request  # noqa: E402
-from crossrank.hlo.execute.xla_cpu import Array, Executable, fetch, place  # noqa: E402
+from crossrank.hlo.execute.xla_cpu import Executable, fetch, place  # noqa: E402
 from crossrank.hlo.ffi.form import Backend, Call, Choose, Left, RunForm, call_of, run_form  # noqa: E402
 from crossrank.hlo.ffi.native import Native  # noqa: E402
 from crossrank.hlo.module import Instruction, Module  # noqa: E402
@@ -132,7 +132,7 @@ class Session:
             "time_ms": self._time(original, rewritten, placed),
         }
         if request.save_outputs:
-            _save(self.folder / "outputs.npz", actual)
+            save_arrays(self.folder / "outputs.npz", {f"o{n}": np.stack(by_rank) for n, by_rank in enumerate(actual)})
         return result
 
     def _prepare_kernels(self) -> None:
@@ -214,13 +214,6 @@ def _compare_golden(
         "outputs": len(compared),
         "first_difference": next((d.as_dict() for o, d in compared if d and not o.equal), None),
     }
-
-
-def _save(path: Path, outputs: list[ByRank]) -> None:
-    def plain(a: Array) -> Array:
-        return a.view(f"u{a.dtype.itemsize}") if a.dtype.kind == "V" else a
-
-    np.savez(path, **{f"o{n}": plain(np.stack(by_rank)) for n, by_rank in enumerate(outputs)})  # type: ignore[arg-type]
 
 
 def _say(**event: Any) -> None:

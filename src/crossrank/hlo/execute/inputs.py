@@ -36,6 +36,13 @@ def load_arrays(path: str) -> dict[str, Array]:
         raise InputError(f"{path} is no .npz of arrays", "save it with numpy.savez(path, p0=…, p1=…)") from None
 
 
+def save_arrays(path: str | Path, arrays: dict[str, Array]) -> None:
+    """Write an ``.npz``; types that NumPy has no word for go as their bits."""
+    builtin = 1
+    plain = {k: a if a.dtype.isbuiltin == builtin else a.view(f"u{a.dtype.itemsize}") for k, a in arrays.items()}
+    np.savez(path, **plain)  # type: ignore[arg-type]
+
+
 def read_inputs(module: Module, path: str) -> tuple[list[ByRank], dict[int, ByRank]]:
     """Parameters ``p0, p1, …`` and, where they are there, outputs ``o0, o1, …`` of a file.
 

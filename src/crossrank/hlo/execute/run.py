@@ -17,7 +17,7 @@ import numpy as np
 
 from crossrank.errors import InputError, RunError
 from crossrank.hlo.collectives import collectives
-from crossrank.hlo.execute.inputs import ByRank, draw_inputs, load_arrays, read_inputs
+from crossrank.hlo.execute.inputs import ByRank, draw_inputs, load_arrays, read_inputs, save_arrays
 from crossrank.hlo.execute.preflight import check_runnable
 from crossrank.hlo.execute.request import RESULT, Request
 from crossrank.hlo.inventory import count_converted, count_native
@@ -203,13 +203,12 @@ def _converted_types(module: Module) -> tuple[str, ...]:
 def _save_inputs(path: Path, given: list[ByRank], golden: dict[int, ByRank]) -> None:
     arrays = {f"p{n}": np.stack(by_rank) for n, by_rank in enumerate(given)}
     arrays |= {f"o{n}": np.stack(by_rank) for n, by_rank in golden.items()}
-    plain = {k: a.view(f"u{a.dtype.itemsize}") if a.dtype.kind == "V" else a for k, a in arrays.items()}
-    np.savez(path, **plain)  # type: ignore[arg-type]
+    save_arrays(path, arrays)
 
 
 def _keep_outputs(produced: Path, wanted: str) -> None:
     try:
-        np.savez(wanted, **load_arrays(str(produced)))  # type: ignore[arg-type]
+        save_arrays(wanted, load_arrays(str(produced)))
     except OSError as error:
         raise InputError(f"cannot write {wanted}: {error.strerror}") from None
 

@@ -205,8 +205,10 @@ class _Former:
         else:
             write_groups(proto, ExplicitGroups(ranks_of(info, self.module.config)))
         parts = [i]
-        # StableHLO has no variadic reduce-scatter, and no reduction over several types
-        if i.shape.is_tuple and (info.kind is Kind.REDUCE_SCATTER or (info.kind.reduces and info.dtype is None)):
+        # StableHLO has no variadic reduce-scatter and no reduction over several types, and XLA:CPU mixes up the bytes
+        # of an all-gather over several types
+        grouped = info.kind in (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER)
+        if grouped and i.shape.is_tuple and (info.kind is Kind.REDUCE_SCATTER or info.dtype is None):
             parts = split_variadic(i)
             for part in parts:
                 if info.reduce_op is not None and info.dtype is None:
@@ -283,8 +285,7 @@ class _Former:
                 "it needs frontend_attributes={_xla_send_recv_source_target_pairs={{…}}}",
             )
         config = self.module.config
-        # channel ids are mandatory here, so that they cannot tell replicas from partitions
-        pairs = info.pairs.pairs if config.num_partitions == 1 else pairs_of(info, config)
+        pairs = pairs_of(info, config)
         data, payload = send.operands[0], recv.shape.elements[0]
         if not payload.is_array or not data.shape.same_extents(payload):
             raise InputError(f"%{send.name} sends {data.shape}, but %{recv.name} receives {payload}")
