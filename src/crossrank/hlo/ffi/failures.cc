@@ -1,0 +1,82 @@
+#include "failures.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "call.h"
+#include "meeting.h"
+#include "options.h"
+
+namespace crossrank {
+
+Failures& Failures::instance() {
+  static Failures* failures = new Failures;
+  return *failures;
+}
+
+void Failures::fail(int64_t run, const std::string& why) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (first_.empty()) first_ = why;
+    runs_.emplace_back(run, why);
+    if (runs_.size() > kRemembered) runs_.pop_front();
+    any_ = true;
+  }
+  std::vector<std::shared_ptr<Meeting>> lost;
+  Calls::instance().each([&](Call& call) {
+    std::lock_guard<std::mutex> lock(call.mutex);
+    const auto of_run = [&](const std::shared_ptr<Meeting>& m) { return m->run() == run; };
+    std::copy_if(call.open.begin(), call.open.end(), std::back_inserter(lost), of_run);
+    call.open.erase(std::remove_if(call.open.begin(), call.open.end(), of_run), call.open.end());
+  });
+  for (const auto& meeting : lost) meeting->fail(why);
+}
+
+std::optional<std::string> Failures::of(int64_t run) {
+  if (!any_) return std::nullopt;
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [failed, why] : runs_)
+    if (failed == run) return why;
+  return std::nullopt;
+}
+
+std::string Failures::first() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return first_;
+}
+
+void Failures::reset() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  first_.clear();
+}
+
+namespace {
+
+void watch() {
+  using namespace std::chrono;
+  for (;;) {
+    const microseconds limit(Options::instance().limit_us.load());
+    std::this_thread::sleep_for(std::clamp<microseconds>(limit / 20, milliseconds(5), milliseconds(250)));
+    std::vector<std::pair<int64_t, std::string>> late;
+    Calls::instance().each([&](Call& call) {
+      std::lock_guard<std::mutex> lock(call.mutex);
+      for (const auto& meeting : call.open)
+        if (Clock::now() - meeting->first_arrival() > limit)
+          late.emplace_back(meeting->run(), meeting->late_message(duration<double>(limit).count()));
+    });
+    for (const auto& [run, why] : late)
+      if (!Failures::instance().of(run)) Failures::instance().fail(run, why);
+  }
+}
+
+}  // namespace
+
+void start_watchdog() {
+  static std::once_flag once;
+  std::call_once(once, [] { std::thread(watch).detach(); });
+}
+
+}  // namespace crossrank

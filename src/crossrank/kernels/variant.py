@@ -1,0 +1,77 @@
+"""Which kernels there are: one for each kind, reduce op and element type, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crossrank.collective.dtypes import DType
+from crossrank.collective.kinds import Kind, ReduceOp
+
+_INTEGERS = ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64")
+_FLOATS = ("f16", "bf16", "f32", "f64")
+_COMPLEX = ("c64", "c128")
+_ON_BITS = (ReduceOp.AND, ReduceOp.OR, ReduceOp.XOR)
+_ORDERING = (ReduceOp.MAXIMUM, ReduceOp.MINIMUM)
+_ON_PRED = {
+    ReduceOp.ADD: ReduceOp.OR,
+    ReduceOp.MAXIMUM: ReduceOp.OR,
+    ReduceOp.MULTIPLY: ReduceOp.AND,
+    ReduceOp.MINIMUM: ReduceOp.AND,
+}
+
+
+def has_kernel(kind: Kind, op: ReduceOp | None, dtype: DType | None) -> bool:
+    """Whether a kernel serves ``kind`` with ``op`` on elements of ``dtype``.
+
+    An all-gather moves bytes: it takes every type whose elements fill whole ones.
+    """
+    if kind is Kind.ALL_GATHER:
+        return op is None and (dtype is None or dtype.name == "pred" or (dtype.bits >= 8 and dtype.bits % 8 == 0))
+    if not kind.reduces or op is None or dtype is None:
+        return False
+    return dtype.name in ("pred", *_INTEGERS, *_FLOATS, *_COMPLEX) and op.valid_for(dtype)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One kernel.
+
+    Attributes:
+        kind: the collective.
+        op: the reduce op; None where nothing is reduced.
+        dtype: the element type; None where bytes are moved.
+
+    Raises:
+        ValueError: there is no such kernel.
+    """
+
+    kind: Kind
+    op: ReduceOp | None = None
+    dtype: DType | None = None
+
+    def __post_init__(self) -> None:
+        if not has_kernel(self.kind, self.op, self.dtype):
+            what = " ".join(str(x) for x in (self.kind, self.op, self.dtype) if x is not None)
+            raise ValueError(f"there is no kernel for {what}")
+
+    @property
+    def code(self) -> tuple[ReduceOp, str] | None:
+        """The reduction as it is compiled, an op and the name of a number; None where nothing is reduced.
+
+        Variants that compute the same share their code: integers wrap and so have no sign but where they are compared,
+        and pred is a byte of 0 or 1.
+        """
+        if self.op is None or self.dtype is None:
+            return None
+        name = self.dtype.name
+        if name == "pred":
+            return _ON_PRED.get(self.op, self.op), "u8"
+        if name in _INTEGERS and self.op not in _ORDERING:
+            return self.op, f"u{name[1:]}"
+        return self.op, name
+
+    @property
+    def symbol(self) -> str:
+        """The name under which the kernel's library exports it; ``_body`` and ``_kernel`` follow it."""
+        parts = ("crossrank", self.kind.replace("-", "_"), *(self.code or ()))
+        return "_".join(parts)

@@ -1,0 +1,1 @@
+"""Fabrics: what carries a kernel's words to its peers, and the threads that run it."""

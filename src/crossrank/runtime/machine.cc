@@ -1,0 +1,72 @@
+#include "machine.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <thread>
+#if defined(__linux__)
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
+namespace crossrank {
+
+int cores() {
+#if defined(__linux__)
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+  const unsigned n = std::thread::hardware_concurrency();
+  return n ? int(n) : 1;
+}
+
+void pin_to_core(int index) {
+#if defined(__linux__)
+  cpu_set_t all, one;
+  if (sched_getaffinity(0, sizeof all, &all) != 0) return;
+  int left = index % CPU_COUNT(&all), cpu = 0;
+  while (!CPU_ISSET(cpu, &all) || left-- > 0) ++cpu;
+  CPU_ZERO(&one);
+  CPU_SET(cpu, &one);
+  sched_setaffinity(0, sizeof one, &one);
+#else
+  (void)index;
+#endif
+}
+
+namespace {
+
+// Bytes of the last cache; a usual size where the system does not say.
+uint64_t last_cache_bytes() {
+  constexpr uint64_t kUsual = 32 << 20;
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+  if (const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE); bytes > 0) return uint64_t(bytes);
+#endif
+  std::string text;  // "32768K"
+  if (std::ifstream("/sys/devices/system/cpu/cpu0/cache/index3/size") >> text && text.back() == 'K')
+    return std::strtoull(text.c_str(), nullptr, 10) << 10;
+  return kUsual;
+}
+
+}  // namespace
+
+uint64_t stream_above() {
+  constexpr uint64_t kMost = 128 << 20;  // virtual machines tend to report the caches of whole sockets as theirs
+  const uint64_t cache = last_cache_bytes();
+  return std::min(cache + cache / 2, kMost);
+}
+
+void advise_huge(void* data, uint64_t bytes) {
+#if defined(MADV_HUGEPAGE)
+  constexpr uintptr_t kHuge = 2 << 20;
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(data) & ~(kHuge - 1);
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes + kHuge - 1) & ~(kHuge - 1);
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#else
+  (void)data, (void)bytes;
+#endif
+}
+
+}  // namespace crossrank
