@@ -58,7 +58,8 @@ def custom_call(
     names = ", ".join(name for name, _ in [*operands, *rank])
     shapes = ", ".join(shape for _, shape in [*operands, *rank])
     return (
-        f'{result} custom-call({names}), custom_call_target="crossrank.{target}", operand_layout_constraints={{{shapes}}}'
+        f'{result} custom-call({names}), custom_call_target="crossrank.{target}", '
+        f"operand_layout_constraints={{{shapes}}}"
         f'{more}, api_version=API_VERSION_TYPED_FFI, backend_config="{{id = {id} : i64}}"'
     )
 
@@ -191,7 +192,8 @@ def groups_of_all_kinds() -> None:
     id = native.kernels("both", RANKS, groups, [reducer(ReduceOp.ADD, F32, 33), reducer(ReduceOp.MULTIPLY, BF16, 5000)])
     executable = build(
         f" p = {s} parameter(0)\n q = {b} parameter(1)\n {custom_call(id, [('p', s), ('q', b)], f't = ({s}, {b})')}\n"
-        f" x = {s} get-tuple-element(t), index=0\n y = {b} get-tuple-element(t), index=1\n ROOT o = ({s}, {b}) tuple(x, y)"
+        f" x = {s} get-tuple-element(t), index=0\n y = {b} get-tuple-element(t), index=1\n"
+        f" ROOT o = ({s}, {b}) tuple(x, y)"
     )
     p, q = rows(33), rows(5000, t=ml_dtypes.bfloat16)
     wanted = [[np.zeros_like(a) for a in given] for given in (p, q)]
@@ -252,7 +254,8 @@ def an_absent_rank_ends_the_run_in_time() -> None:
     late = native.kernels("all-reduce %ar.3 (train.py:12)", RANKS, world, [reducer(ReduceOp.ADD, F32, 100)])
     other = native.kernels("all-reduce %ar.4", RANKS, world, [reducer(ReduceOp.ADD, F32, 100)])
     executable = build(
-        f" p = {s} parameter(0)\n {custom_call(late, [('p', s)], f'a = {s}')}\n {custom_call(other, [('a', s)], f'b = {s}')}\n"
+        f" p = {s} parameter(0)\n {custom_call(late, [('p', s)], f'a = {s}')}\n"
+        f" {custom_call(other, [('a', s)], f'b = {s}')}\n"
         f" {custom_call(other, [('p', s)], f'c = {s}')}\n ROOT t = ({s}, {s}) tuple(b, c)"
     )
     p = rows(100)
@@ -367,7 +370,9 @@ def misuse_is_an_error_not_a_crash() -> None:
     assert "no pin is registered" in refused(pin, rows(4))
     for groups in ([[0, 0]], [[0, RANKS]], [[0], []]):
         with pytest.raises(ValueError, match="at most once"):
-            native.kernels("bad", RANKS, groups, [])
+            native.kernels("bad", RANKS, groups, [reducer(ReduceOp.ADD, F32, 4)])
+    with pytest.raises(ValueError, match="at least one operand"):
+        native.kernels("bad", RANKS, world, [])
     with pytest.raises(ValueError, match="no option is named speed"):
         native.set_option("speed", 11)
 

@@ -27,7 +27,8 @@ def draw(shape: tuple[int, ...], t: DType, rng: np.random.Generator) -> Array:
     if t.is_complex or t.is_float:
         parts = [rng.standard_normal(shape) * 2.0 ** rng.integers(-8, 9, shape) for _ in range(2)]
         if t.is_float:
-            return np.where(rng.random(shape) < 0.1, rng.choice(SPECIAL, shape), parts[0]).astype(t.numpy)
+            with np.errstate(over="ignore"):
+                return np.where(rng.random(shape) < 0.1, rng.choice(SPECIAL, shape), parts[0]).astype(t.numpy)
         return (parts[0] + 1j * parts[1]).astype(t.numpy)
     return (
         rng.integers(0, 256, (*shape, t.itemsize), np.uint8).view(t.numpy).reshape(shape)

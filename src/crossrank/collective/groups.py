@@ -206,7 +206,11 @@ class MeshGroups(ReplicaGroups):
         for fault in self._faults():
             raise ValueError(fault)
         ids = self.device_ids
-        if len(ids.reshape_dims) == 1 if isinstance(ids, IotaIds) else ids == tuple(range(self._devices)):
+        if isinstance(ids, IotaIds):
+            plain = len(ids.reshape_dims) == 1
+        else:
+            plain = ids is not None and ids == tuple(range(len(ids)))
+        if plain:
             object.__setattr__(self, "device_ids", None)
 
     def _faults(self) -> Iterable[str]:
@@ -218,7 +222,7 @@ class MeshGroups(ReplicaGroups):
         ids = self.device_ids
         if isinstance(ids, IotaIds) and math.prod(ids.reshape_dims) != self._devices:
             yield f"device_ids do not have {self._devices} devices"
-        if isinstance(ids, tuple) and sorted(ids) != list(range(self._devices)):
+        if isinstance(ids, tuple) and (len(ids) != self._devices or sorted(ids) != list(range(len(ids)))):
             yield f"device_ids are no permutation of 0..{self._devices - 1}"
         if len(set(self.refs)) != len(self.refs):
             yield "an axis is named twice"

@@ -12,6 +12,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+BINARY_OPS = frozenset(
+    [
+        "add",
+        "and",
+        "atan2",
+        "divide",
+        "maximum",
+        "minimum",
+        "multiply",
+        "or",
+        "power",
+        "remainder",
+        "shift-left",
+        "shift-right-arithmetic",
+        "shift-right-logical",
+        "subtract",
+        "xor",
+    ]
+)
+"""The HLO opcodes that combine two values of one type into a third: what a reduction body can be."""
+
 
 @dataclass(frozen=True)
 class CollectiveConfig:
@@ -67,6 +88,8 @@ def parse_config(text: str) -> CollectiveConfig:
     known = {"channel_id", "dimension", "use_global_device_ids", "constrain_layout", "reduce"}
     if unknown := sorted(set(found) - known):
         raise ValueError(f"unknown key {unknown[0]!r}")
+    if "reduce" in found and found["reduce"] not in BINARY_OPS:
+        raise ValueError(f"reduce is the opcode of a binary op, not {found['reduce']!r}")
     return CollectiveConfig(
         channel_id=_number("channel_id", found["channel_id"]) if "channel_id" in found else None,
         dimension=_number("dimension", found["dimension"]) if "dimension" in found else None,

@@ -35,6 +35,8 @@ from crossrank.hlo.targets import element_type, parse_target
 
 ROUTES = "_xla_send_recv_source_target_pairs"
 GROUPS_ATTRIBUTE = "replica_groups"
+# the backend's own config of a native collective (compiled modules have one), while ours stands in its place
+NATIVE_CONFIG_ATTRIBUTE = "native_backend_config"
 
 GROUP_FIELDS = (
     "replica_groups",

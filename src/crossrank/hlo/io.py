@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from crossrank.errors import InputError
 from crossrank.hlo import xla
 from crossrank.hlo.config import PREFIX, ModuleConfig
+from crossrank.hlo.guard import check_message, check_text
 from crossrank.hlo.module import Module
 from crossrank.hlo.schema import ModuleProto, ModuleWithConfigProto, WrappedProto
 
@@ -28,7 +29,8 @@ DUMP_REMEDY = (
     "--xla_dump_large_constants=true'"
 )
 ELIDED_REMEDY = "dump it again with XLA_FLAGS=--xla_dump_large_constants=true"
-_ELIDED = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = [^\n]*? constant\(\{\.\.\.\}\)", re.M)
+_ELIDED = re.compile(r"^([ \t]*(?:ROOT )?%?[\w.\-]+ = [^\n]*? constant\(\{\.\.\.\}\))([^\n]*)", re.M)
+_ELIDED_MARK = "crossrank_elided"
 _NUM_RANKS = {
     "num_partitions": re.compile(r"mhlo\.num_partitions = (\d+)"),
     "replica_count": re.compile(r"mhlo\.num_replicas = (\d+)"),
@@ -51,6 +53,7 @@ class ModuleFile:
     path: str
     form: Form
     elided: tuple[str, ...] = ()
+    _elided_origins: frozenset[int] = field(default=frozenset(), repr=False)
     _wrapper: Any = field(default=None, repr=False)
     _raw: bytes = field(default=b"", repr=False)
 
@@ -119,11 +122,36 @@ def _from_text(text: str, path: str) -> ModuleFile:
     header = re.search(r"^\s*(HloModule\b[^\n]*)", text, re.M)
     assert header is not None
     try:
+        check_text(text)
+        text, marks = _ELIDED.subn(_mark, text) if "{...}" in text else (text, 0)
         data = xla.text_to_proto(text)
     except ValueError as error:
-        raise InputError(f"{path}: {error}", "XLA's parser does not read it") from None
-    elided = tuple(_ELIDED.findall(text)) if "{...}" in text else ()
-    return ModuleFile(Module(data, ModuleConfig.from_header(header[1])), path, "text", elided)
+        raise InputError(f"{path}: {error}") from None
+    elided: dict[int, str] = {}
+    if marks:
+        data, elided = _take_marks(data)
+    module = Module(data, ModuleConfig.from_header(header[1]))
+    return ModuleFile(module, path, "text", tuple(elided.values()), frozenset(elided))
+
+
+def _mark(found: re.Match[str]) -> str:
+    line, rest = found.groups()
+    if "frontend_attributes={" in rest:
+        return line + rest.replace("frontend_attributes={", f'frontend_attributes={{{_ELIDED_MARK}="",', 1)
+    return f'{line}, frontend_attributes={{{_ELIDED_MARK}=""}}{rest}'
+
+
+def _take_marks(data: bytes) -> tuple[bytes, dict[int, str]]:
+    """The module without marks, and name by id of the constants that had one (XLA renames where two names agree)."""
+    proto, elided = ModuleProto.FromString(data), {}
+    for c in proto.computations:
+        for i in c.instructions:
+            if i.opcode == "constant" and _ELIDED_MARK in i.frontend_attributes.map:
+                elided[i.id] = i.name
+                del i.frontend_attributes.map[_ELIDED_MARK]
+                if not i.frontend_attributes.map:
+                    i.ClearField("frontend_attributes")
+    return proto.SerializeToString(deterministic=True), elided
 
 
 def _from_mlir(source: str | bytes, path: str) -> ModuleFile:
@@ -136,7 +164,7 @@ def _from_mlir(source: str | bytes, path: str) -> ModuleFile:
     try:
         data = xla.mlir_to_proto(source)
     except ValueError as error:
-        raise InputError(f"{path}: {error}", "XLA's StableHLO parser does not read it") from None
+        raise InputError(f"{path}: {error}", "it must be StableHLO or MHLO that this jaxlib reads") from None
     fields = {k: m[1] for k, pattern in _NUM_RANKS.items() if (m := pattern.search(text)) and m[1] != "1"}
     return ModuleFile(Module(data, ModuleConfig(fields)), path, "mlir")
 
@@ -160,16 +188,20 @@ def _from_pb(data: bytes, path: str) -> ModuleFile:
         except (DecodeError, UnicodeDecodeError):
             continue
         if named:
-            raw = data if form == "module" else bytes(inner.SerializeToString())
-            module = Module(raw, _config_of(message, inner, form))
+            raw = data if form == "module" else bytes(inner.SerializeToString(deterministic=True))
             try:
+                check_message(inner)
                 xla.check_proto(raw)
             except ValueError as error:
-                raise InputError(f"{path}: {error}", "XLA does not accept this module") from None
-            elided = tuple(
-                i.name for i in module.instructions() if i.opcode == "constant" and not i.proto.HasField("literal")
-            )
-            return ModuleFile(module, path, form, elided, None if form == "module" else message, data)
+                raise InputError(f"{path}: XLA does not accept the module: {error}") from None
+            module = Module(raw, _config_of(message, inner, form))
+            elided = {
+                i.id: i.name
+                for i in module.instructions()
+                if i.opcode == "constant" and not i.proto.HasField("literal")
+            }
+            wrapper = None if form == "module" else message
+            return ModuleFile(module, path, form, tuple(elided.values()), frozenset(elided), wrapper, data)
     raise InputError(
         f"{path} is no HLO module: neither text, nor HloModuleProto, HloProto or HloModuleProtoWithConfig, nor MLIR",
         "give HLO text, an HLO .pb or StableHLO (.mlir)",
@@ -202,9 +234,10 @@ def to_text(file: ModuleFile) -> str:
     except ValueError as error:
         raise InputError(f"{file.path}: XLA does not accept the module: {error}") from None
     printed, newline, rest = text.partition("\n")
-    text = module.config.header_line(printed) + newline + rest
+    text = module.config.header_line(printed) + newline + _callees_first(module, rest)
     if file.elided:  # numbers that were never there must not come out as if they had been
-        names = set(file.elided)
+        lost = file._elided_origins
+        names = {i.name for i in module.instructions() if i.opcode == "constant" and i.origin in lost}
         text = re.sub(
             r"^(\s*(?:ROOT )?%?([\w.\-]+) = [^\n]*? constant\()\{[^\n]*?\}(\)(?:,|$))",
             lambda m: f"{m[1]}{{...}}{m[3]}" if m[2] in names else m[0],
@@ -212,6 +245,21 @@ def to_text(file: ModuleFile) -> str:
             flags=re.M,
         )
     return text.rstrip("\n") + "\n"
+
+
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%([\w.\-]+) [^\n]*\{\n.*?^\}[^\n]*\n", re.M | re.S)
+
+
+def _callees_first(module: Module, text: str) -> str:
+    """Mend the order of computations where it needs it: XLA may print a caller first, and then not read its text."""
+    blocks = {m[1]: m for m in _COMPUTATION.finditer(text)}
+    place = {name: n for n, name in enumerate(blocks)}
+    order = [c for c in module.reachable() if c.name in blocks]
+    if all(place[b.name] < place[c.name] for c in order for i in c for b in i.called if b.name in place):
+        return text
+    names = {c.name: None for c in order}
+    moved = iter([*(n for n in blocks if n not in names), *names])
+    return _COMPUTATION.sub(lambda _: blocks[next(moved)][0], text)
 
 
 def to_pb(file: ModuleFile) -> bytes:
@@ -226,11 +274,11 @@ def to_pb(file: ModuleFile) -> bytes:
     data = module.serialize()
     if file._wrapper is not None:
         file._wrapper.hlo_module.ParseFromString(data)
-        return bytes(file._wrapper.SerializeToString())
+        return bytes(file._wrapper.SerializeToString(deterministic=True))
     proto = ModuleProto.FromString(data)
     for key, value in module.config.fields.items():
         proto.frontend_attributes.map[PREFIX + key] = value
-    return bytes(proto.SerializeToString())
+    return bytes(proto.SerializeToString(deterministic=True))
 
 
 def write_module(file: ModuleFile, path: str) -> None:

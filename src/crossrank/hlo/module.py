@@ -145,7 +145,7 @@ class Instruction:
             if self.control_predecessors:
                 proto.control_predecessor_ids.extend([p.id for p in self.control_predecessors])
             self._stale = False
-        data: bytes = proto.SerializeToString()
+        data: bytes = proto.SerializeToString(deterministic=True)
         return data
 
     def set_frontend_attribute(self, key: str, value: str | None) -> None:
@@ -378,8 +378,8 @@ class Computation:
     def serialize(self) -> bytes:
         """The ``Computation`` message, as bytes."""
         if not self._touched:
-            return bytes(self.proto.SerializeToString())
-        parts = [self.proto.SerializeToString()]
+            return bytes(self.proto.SerializeToString(deterministic=True))
+        parts = [self.proto.SerializeToString(deterministic=True)]
         for i in self.post_order():
             data = i._write()
             parts += (b"\x12", _varint(len(data)), data)  # field 2 (instructions), length-delimited
@@ -569,7 +569,7 @@ class Module:
         if self.modified:
             self._sync_schedule()
             self.proto.entry_computation_name = self.entry.name
-        parts = [self.proto.SerializeToString()]
+        parts = [self.proto.SerializeToString(deterministic=True)]
         for c in computations:
             data = c.serialize()
             parts += (b"\x1a", _varint(len(data)), data)  # field 3 (computations), length-delimited

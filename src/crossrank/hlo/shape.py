@@ -51,7 +51,7 @@ class Shape:
         """Bytes of all leaves together, unpadded."""
         if self.is_tuple:
             return sum(e.nbytes for e in self.elements)
-        return self.count * self.dtype.bits // 8 if self.is_array else 0
+        return self.count * self.dtype.itemsize if self.is_array else 0
 
     @property
     def row_major(self) -> bool:

@@ -56,7 +56,7 @@ def verify(module: Module) -> list[Finding]:
         try:
             info = describe(i)
         except ValueError as error:
-            findings.append(Finding("config", f"%{i.name}", str(error).partition(": ")[2], where=i.where))
+            findings.append(Finding("config", f"%{i.name}", str(error).removeprefix(f"%{i.name}: "), where=i.where))
             continue
         assert info is not None
         for kind, message in _check(i, info, module.config):
@@ -89,7 +89,12 @@ def _check(i: Instruction, info: CollectiveInfo, config: ModuleConfig) -> Iterat
         if problems:
             return
     elif info.pairs is not None:
-        for problem in SourceTargetPairs(pairs_of(info, config)).check(world):
+        try:
+            pairs = SourceTargetPairs(pairs_of(info, config))
+        except ValueError as error:
+            yield "pairs", f"its pairs {_short(str(info.pairs))} are wrong: {error}"
+            return
+        for problem in pairs.check(world):
             if "source of" not in problem:  # one rank may send to several
                 yield "pairs", f"its pairs {_short(str(info.pairs))} are wrong: {problem}"
     if info.reduction is not None and info.trivial_body and not info.asynchronous:

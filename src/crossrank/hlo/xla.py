@@ -10,12 +10,15 @@ from typing import Any
 
 from jaxlib import _hlo, _jax
 
+# a status that XLA did not look at before use comes as a plain RuntimeError, a C++ out_of_range as an IndexError
+_REFUSALS = (_jax.JaxRuntimeError, RuntimeError, IndexError, ValueError)
+
 
 def text_to_proto(text: str) -> bytes:
     """HLO text → serialized module message; ValueError with XLA's message and the faulty line."""
     try:
         return bytes(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto())
-    except _jax.JaxRuntimeError as error:
+    except _REFUSALS as error:
         raise ValueError(_parse_error(str(error))) from None
 
 
@@ -23,7 +26,11 @@ def proto_to_text(data: bytes, *, large_constants: bool = True) -> str:
     """Serialized module message → text as XLA prints it; ValueError where XLA refuses the module."""
     options = _hlo.HloPrintOptions()
     options.print_large_constants = large_constants
-    return str(_load(data).to_string(options))
+    module = _load(data)
+    try:
+        return str(module.to_string(options))
+    except _REFUSALS as error:
+        raise ValueError(_first_lines(str(error))) from None
 
 
 def check_proto(data: bytes) -> None:
@@ -36,15 +43,15 @@ def mlir_to_proto(source: str | bytes) -> bytes:
     try:
         computation = _jax.mlir.mlir_module_to_xla_computation(source, use_tuple_args=False, return_tuple=False)
         return bytes(computation.as_serialized_hlo_module_proto())
-    except (_jax.JaxRuntimeError, ValueError) as error:
-        raise ValueError(_first_lines(str(error))) from None
+    except _REFUSALS as error:
+        raise ValueError(_first_lines(str(error), most=1)) from None
 
 
 def proto_to_mlir(data: bytes) -> bytes:
     """Serialized module message → StableHLO, in MLIR bytecode or text as jaxlib gives it."""
     try:
         mlir: Any = _jax.mlir.xla_computation_to_mlir_module(_hlo.XlaComputation(data))
-    except (_jax.JaxRuntimeError, ValueError) as error:
+    except _REFUSALS as error:
         raise ValueError(_first_lines(str(error))) from None
     return mlir if isinstance(mlir, bytes) else str(mlir).encode()
 
@@ -52,12 +59,12 @@ def proto_to_mlir(data: bytes) -> bytes:
 def _load(data: bytes) -> Any:
     try:
         return _hlo.HloModule.from_serialized_hlo_module_proto(data)
-    except _jax.JaxRuntimeError as error:
+    except _REFUSALS as error:
         raise ValueError(_first_lines(str(error))) from None
 
 
 def _first_lines(message: str, most: int = 2) -> str:
-    message = re.sub(r"^[A-Z_]+: ", "", message.strip())
+    message = re.sub(r"^(?:Bad StatusOr access: )?[A-Z_]+: ", "", message.strip())
     return "\n".join(message.splitlines()[:most])
 
 

@@ -105,6 +105,10 @@ def compare_output(
     odd = False  # NaN or infinity where the other has none, or another infinity
     first: Difference | None = None
     for rank, (a, b) in enumerate(zip(expected, actual, strict=True)):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            exact, all_nan, odd = False, False, True
+            first = first or Difference(index, rank, (), *(f"{x.dtype}{list(x.shape)}" for x in (a, b)))
+            continue
         same = _same_bits(a, b)
         number = element.is_float or element.is_complex
         wide_b = _wide(b) if number else b

@@ -32,7 +32,7 @@ def load_arrays(path: str) -> dict[str, Array]:
             return {k: data[k] for k in data.files}
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError):
+    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, AttributeError):
         raise InputError(f"{path} is no .npz of arrays", "save it with numpy.savez(path, p0=…, p1=…)") from None
 
 
@@ -57,11 +57,16 @@ def read_inputs(module: Module, path: str) -> tuple[list[ByRank], dict[int, ByRa
     parameters = module.entry.parameters
     given = [_by_rank(arrays, f"p{n}", p.shape, module.world, path) for n, p in enumerate(parameters)]
     outputs = {}
-    for n, shape in enumerate(module.entry.root.shape.leaves()):
+    results = list(module.entry.root.shape.leaves())
+    for n, shape in enumerate(results):
         if f"o{n}" in arrays and shape.is_array:
             outputs[n] = _by_rank(arrays, f"o{n}", shape, module.world, path)
-    if stray := sorted(k for k in arrays if k[:1] == "p" and k[1:].isdecimal() and int(k[1:]) >= len(parameters)):
-        raise InputError(f"{path} has {stray[0]}, but the module takes {len(parameters)} parameters")
+    for letter, count, has in (
+        ("p", len(parameters), f"takes {len(parameters)} parameters"),
+        ("o", len(results), f"gives {len(results)} outputs"),
+    ):
+        if stray := sorted(k for k in arrays if k[:1] == letter and k[1:].isdecimal() and int(k[1:]) >= count):
+            raise InputError(f"{path} has {stray[0]}, but the module {has}")
     return given, outputs
 
 

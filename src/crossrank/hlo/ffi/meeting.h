@@ -73,7 +73,7 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
   void complete();
   Outcome await();
   Outcome leave();
-  bool lingers() const;
+  bool lingers(Clock::time_point now);
   bool done() const { return done_.load(std::memory_order_acquire) == total_; }
 
   Call& call_;

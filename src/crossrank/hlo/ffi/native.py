@@ -149,8 +149,10 @@ class Native:
             label: what messages call it, such as ``all-reduce %ar.3 (train.py:12)``.
             ranks: of the world.
             groups: the ranks of each group, in group order; a rank in none gets zeros and waits for nobody.
-            operands: its data operands; they meet once.
+            operands: its data operands, one or more; they meet once.
         """
+        if not operands:
+            raise ValueError(f"{label}: a collective has at least one operand")
         paths = compile_variants([o.variant for o in operands])
         specs = (_OperandSpec * len(operands))(
             *(o._spec(entry(paths[o.variant], f"{o.variant.symbol}_body")) for o in operands)

@@ -69,6 +69,9 @@ def as_replicas(module: Module) -> Ranks:
             if i.opcode == "bitcast":
                 _open_bitcast(i)
         for i in c.post_order():
+            if i.opcode == "constant" and not i.shape.row_major:
+                _open_constant(i)
+        for i in c.post_order():
             _plain(i)
         _plain_program(c.proto.program_shape)
     proto = module.proto
@@ -96,6 +99,15 @@ def _open_bitcast(i: Instruction) -> None:
     if x is i.operands[0]:
         x = c.add("copy", result.as_row_major(), [x], like=i)
     x.take_place_of(i)
+
+
+def _open_constant(i: Instruction) -> None:
+    """Write a constant as its bytes lie, and transpose it: a literal keeps its numbers in the order of its layout."""
+    order = tuple((i.shape.layout or ())[::-1])
+    physical = i.shape.with_dims([i.shape.dims[d] for d in order])
+    physical.write(i.edit().literal.shape)
+    i.set_shape(physical)
+    i.replace_all_uses_with(_transpose(i.computation, i, tuple(order.index(d) for d in range(len(order)))))
 
 
 def _transpose(c: Computation, x: Instruction, permutation: tuple[int, ...]) -> Instruction:

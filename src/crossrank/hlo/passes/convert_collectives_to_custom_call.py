@@ -8,6 +8,7 @@ from typing import ClassVar
 from crossrank.hlo.collectives import (
     GROUP_FIELDS,
     GROUPS_ATTRIBUTE,
+    NATIVE_CONFIG_ATTRIBUTE,
     CollectiveInfo,
     config_of,
     describe,
@@ -38,7 +39,8 @@ class ConvertCollectivesToCustomCall(Pass[Module]):
 
     Makes `custom-call`s of the same shape over the same operands, named by `hlo/targets.py`. Groups go as written into
     the frontend attribute `replica_groups`; channel id, dimension and flags into `backend_config`
-    (`hlo/backend_config.py`). Metadata, sharding, frontend attributes and control dependencies stay. Names and
+    (`hlo/backend_config.py`); a config that the backend itself had written, as compiled modules have one, waits in
+    `native_backend_config`. Metadata, sharding, frontend attributes and control dependencies stay. Names and
     attributes are taken from the whole module first and applied afterwards.
 
     Declines reductions whose body does more than combine its two parameters, collectives in fusion bodies and in the
@@ -96,6 +98,8 @@ def convert(i: Instruction, info: CollectiveInfo) -> str:
         proto.ClearField(field)
     i.set_opcode("custom-call")
     i.set_called(())
+    if proto.backend_config:
+        i.set_frontend_attribute(NATIVE_CONFIG_ATTRIBUTE, proto.backend_config.decode(errors="replace"))
     proto.custom_call_target = target
     proto.custom_call_api_version = API_VERSION_ORIGINAL
     proto.backend_config = str(config_of(info, info.reduction if unnamed else None)).encode()

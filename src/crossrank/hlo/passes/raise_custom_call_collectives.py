@@ -8,7 +8,14 @@ from typing import ClassVar
 from crossrank.collective.dtypes import DType
 from crossrank.collective.kinds import Kind
 from crossrank.errors import InputError
-from crossrank.hlo.collectives import GROUPS_ATTRIBUTE, CollectiveInfo, describe, kind_of, write_groups
+from crossrank.hlo.collectives import (
+    GROUPS_ATTRIBUTE,
+    NATIVE_CONFIG_ATTRIBUTE,
+    CollectiveInfo,
+    describe,
+    kind_of,
+    write_groups,
+)
 from crossrank.hlo.module import Computation, Instruction, Module
 from crossrank.hlo.shape import Shape
 from crossrank.passes import Pass, register
@@ -61,6 +68,8 @@ def raise_collective(i: Instruction, info: CollectiveInfo, bodies: ReductionBodi
         proto.ClearField(field)
     i.set_opcode(str(info.kind))
     i.set_frontend_attribute(GROUPS_ATTRIBUTE, None)
+    proto.backend_config = i.frontend_attributes.get(NATIVE_CONFIG_ATTRIBUTE, "").encode()
+    i.set_frontend_attribute(NATIVE_CONFIG_ATTRIBUTE, None)
     write_groups(proto, info.groups)
     proto.channel_id = info.channel_id or 0
     proto.use_global_device_ids = bool(info.use_global_device_ids)

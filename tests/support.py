@@ -1,0 +1,96 @@
+"""What the tests share: modules from text, the corpus, and Python in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crossrank.hlo.io import ModuleFile, parse_module, read_bytes, to_text
+from crossrank.hlo.module import Instruction, Module
+from crossrank.passes import PassResult, parse_passes, run_passes
+
+CORPUS = Path(os.environ.get("CROSSRANK_CORPUS") or Path(__file__).parents[2] / "shared" / "corpus")
+CORPUS_NAMES = sorted(p.name for p in CORPUS.glob("*.hlo*")) if CORPUS.is_dir() else []
+LARGE = ("big_fsdp_tp_24l.hlo.gz", "synthetic_60k.hlo.gz")
+
+needs_corpus = pytest.mark.skipif(not CORPUS_NAMES, reason=f"no corpus in {CORPUS}: set CROSSRANK_CORPUS")
+NO_CORPUS = [pytest.param("", marks=needs_corpus)]
+each_corpus_module = pytest.mark.parametrize("name", CORPUS_NAMES or NO_CORPUS)
+each_small_module = pytest.mark.parametrize("name", [n for n in CORPUS_NAMES if n not in LARGE] or NO_CORPUS)
+
+
+@cache
+def corpus_text(name: str) -> bytes:
+    return read_bytes(str(CORPUS / name))
+
+
+def corpus_file(name: str) -> ModuleFile:
+    return parse_module(corpus_text(name), name)
+
+
+def corpus_facts(name: str) -> dict[str, Any]:
+    """The JSON beside a corpus module."""
+    facts: dict[str, Any] = json.loads((CORPUS / f"{name.partition('.')[0]}.json").read_text())
+    return facts
+
+
+REDUCER = """
+{name} {{
+  {name}.a = {dtype}[] parameter(0)
+  {name}.b = {dtype}[] parameter(1)
+  ROOT {name}.c = {dtype}[] {op}({name}.a, {name}.b)
+}}
+"""
+
+
+def reducer(op: str = "add", dtype: str = "f32", name: str = "") -> str:
+    """The text of a reduction body."""
+    return REDUCER.format(name=name or f"{op}_{dtype}", op=op, dtype=dtype)
+
+
+def hlo(entry: str, *computations: str, header: str = "num_partitions=8") -> str:
+    """HLO text with ``entry`` as the body of the entry computation."""
+    return f"HloModule test, {header}\n" + "\n".join(computations) + "\nENTRY main {\n" + entry + "\n}\n"
+
+
+def parse(entry: str, *computations: str, header: str = "num_partitions=8") -> ModuleFile:
+    return parse_module(hlo(entry, *computations, header=header).encode(), "test.hlo")
+
+
+def find(module: Module, name: str) -> Instruction:
+    """The instruction of that name."""
+    return next(i for i in module.instructions() if i.name == name)
+
+
+def opcodes(module: Module) -> list[str]:
+    return [i.opcode for i in module.instructions()]
+
+
+def apply(module: Module, passes: str) -> PassResult:
+    """Run one pass."""
+    return run_passes(module, parse_passes(passes))[0]
+
+
+def reread(file: ModuleFile) -> ModuleFile:
+    """The module as it is after printing and reading; XLA has accepted it."""
+    return parse_module(to_text(file).encode(), file.path)
+
+
+def python(code: str, *arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ``code`` in a Python process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        input=stdin,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
