@@ -2,8 +2,9 @@
 
 Both sides are compiled modules of chained collectives, run in one process, turn by turn; a ratio is the median over the
 turns. A collective that changes the shape has the same operand as the one before it, tied to that one's result by a
-custom-call that does nothing, on both sides. The floor is the time of copying the bytes that the ranks of all groups must read once and write once,
-measured in the same turns. `place`: the all-reduces have their results in the place of their operands.
+custom-call that does nothing, on both sides. The floor is the time of copying the bytes that the ranks of all groups
+must read once and write once, measured in the same turns. `place`: the all-reduces have their results in the place of
+their operands.
 
     python benchmarks/collectives.py --sizes 4K,4M --kinds all-reduce --dtypes f32
 """
@@ -105,7 +106,8 @@ def module(cell: Cell, chain: int, how: str, id: int, tie: int) -> str:
             both = f"{t}[{i}]{{0}}, {t}[{o}]{{0}}"
             lines.append(
                 f'tie{c} = ({both}) custom-call({before}, r{c}), custom_call_target="crossrank.pin", '
-                f"operand_layout_constraints={{{both}}}, output_to_operand_aliasing={{{{0}}: (0, {{}}), {{1}}: (1, {{}})}}, "
+                f"operand_layout_constraints={{{both}}}, "
+                "output_to_operand_aliasing={{0}: (0, {}), {1}: (1, {})}, "
                 f'api_version=API_VERSION_TYPED_FFI, backend_config="{{id = {tie} : i64}}"'
             )
             value = f"next{c}"

@@ -1,10 +1,10 @@
-"""`opt` on large modules: the time in XLA's own parsing, printing and conversion beside the time in ours, in one process.
+"""`opt` on large modules: the time in XLA's own parsing, printing and conversion beside ours, in one process.
 
     python benchmarks/opt.py [FILE …] [--passes A,B] [--rounds N] [--json]
 
 XLA's share is what happens inside `crossrank.hlo.xla`; ours is all the rest of reading, rewriting and writing. Without
-files, the large modules of the corpus and chains of all-reduces of doubling length are taken: the last column is the time
-per instruction, which stays the same where growth is linear.
+files, the large modules of the corpus and chains of all-reduces of doubling length are taken: the last column is the
+time per instruction, which stays the same where growth is linear.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def chain(length: int) -> bytes:
         lines += [
             f" n{n} = f32[64,64] negate(x{n})",
             f" r{n} = f32[64,64] all-reduce(n{n}), channel_id={n + 1}, replica_groups=[2,4]<=[8], "
-            f'use_global_device_ids=true, to_apply=add, metadata={{op_name="layer{n}" source_file="m.py" source_line={n}}}',
+            "use_global_device_ids=true, to_apply=add, "
+            f'metadata={{op_name="layer{n}" source_file="m.py" source_line={n}}}',
             f" t{n} = f32[64,64] tanh(r{n})",
             f" x{n + 1} = f32[64,64] add(t{n}, x{n})",
         ]

@@ -124,7 +124,7 @@ def _from_text(text: str, path: str) -> ModuleFile:
     try:
         check_text(text)
         text, marks = _ELIDED.subn(_mark, text) if "{...}" in text else (text, 0)
-        data = xla.text_to_proto(text)
+        data = xla.text_to_proto(text, path)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None
     elided: dict[int, str] = {}
@@ -162,7 +162,7 @@ def _from_mlir(source: str | bytes, path: str) -> ModuleFile:
     if "dense_resource<__elided__>" in text:
         raise InputError(f"{path} has constants without their numbers (__elided__)", "print it without elision")
     try:
-        data = xla.mlir_to_proto(source)
+        data = xla.mlir_to_proto(source, path)
     except ValueError as error:
         raise InputError(f"{path}: {error}", "it must be StableHLO or MHLO that this jaxlib reads") from None
     fields = {k: m[1] for k, pattern in _NUM_RANKS.items() if (m := pattern.search(text)) and m[1] != "1"}
@@ -191,7 +191,7 @@ def _from_pb(data: bytes, path: str) -> ModuleFile:
             raw = data if form == "module" else bytes(inner.SerializeToString(deterministic=True))
             try:
                 check_message(inner)
-                xla.check_proto(raw)
+                xla.check_proto(raw, path)
             except ValueError as error:
                 raise InputError(f"{path}: XLA does not accept the module: {error}") from None
             module = Module(raw, _config_of(message, inner, form))
@@ -255,7 +255,7 @@ def _callees_first(module: Module, text: str) -> str:
     blocks = {m[1]: m for m in _COMPUTATION.finditer(text)}
     place = {name: n for n, name in enumerate(blocks)}
     order = [c for c in module.reachable() if c.name in blocks]
-    if all(place[b.name] < place[c.name] for c in order for i in c for b in i.called if b.name in place):
+    if all(place[c.name] < place[i.computation.name] for c in order for i in c.callers if i.computation.name in place):
         return text
     names = {c.name: None for c in order}
     moved = iter([*(n for n in blocks if n not in names), *names])

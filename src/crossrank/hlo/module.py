@@ -59,7 +59,7 @@ class Instruction:
     def shape(self) -> Shape:
         """The shape of the result."""
         if self._shape is None:
-            self._shape = Shape.read(self.proto.shape)
+            self._shape = Shape.parse(self.proto.shape.SerializeToString())
         return self._shape
 
     @property
@@ -408,6 +408,7 @@ class Module:
         self.proto.ClearField("computations")  # each lives on in its node
         self.modified = False
         self._callers: dict[Computation, list[Instruction]] | None = None
+        self._reachable: list[Computation] | None = None
         self._names: set[str] | None = None
         self._name_counters: dict[str, int] = {}
         self._source_lines: dict[int, str] = {}
@@ -460,6 +461,8 @@ class Module:
 
     def reachable(self) -> list[Computation]:
         """The computations that the entry computation reaches, callees first, the entry last."""
+        if self._reachable is not None:
+            return list(self._reachable)
         order: list[Computation] = []
         seen = {self.entry}
         stack = [(self.entry, _callees(self.entry))]
@@ -473,7 +476,8 @@ class Module:
             else:
                 stack.pop()
                 order.append(node)
-        return order
+        self._reachable = order
+        return list(order)
 
     def source_line(self, instruction: Instruction) -> str:
         """``file:line`` that the metadata of ``instruction`` names, or the empty string."""
@@ -494,7 +498,7 @@ class Module:
 
     # -- editing -------------------------------------------------------------------------------------------------------
     def _call_graph_changed(self) -> None:
-        self._callers = None
+        self._callers = self._reachable = None
 
     def unique_name(self, wanted: str) -> str:
         """A name that nothing in the module has: ``wanted`` itself, or with a new number behind it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from crossrank.collective.dtypes import TUPLE, DType, dtype_by_number
@@ -100,6 +101,12 @@ class Shape:
             layout = tuple(proto.layout.minor_to_major)
             tiled = bool(proto.layout.tiles) or proto.layout.memory_space != 0
         return Shape(dtype, tuple(proto.dimensions), layout, (), tiled, any(proto.is_dynamic_dimension))
+
+    @staticmethod
+    @lru_cache(maxsize=4096)
+    def parse(data: bytes) -> Shape:
+        """The shape in a serialized ``Shape`` message; a module has few different ones, so that they are kept."""
+        return Shape.read(ShapeProto.FromString(data))
 
     def write(self, proto: Any) -> None:
         """Put this shape into an (emptied) ``Shape`` message."""

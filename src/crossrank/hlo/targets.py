@@ -61,6 +61,8 @@ def _table() -> dict[str, Target]:
 TARGETS = _table()
 """Every name that is ever emitted, the UNKNOWN forms included."""
 
+_NAMES = {target: name for name, target in TARGETS.items()}
+
 CATALOGUE = frozenset(name for name in TARGETS if "UNKNOWN" not in name)
 """The legal names."""
 
@@ -71,9 +73,13 @@ def element_type(shape: Shape) -> DType | None:
     return types.pop() if len(types) == 1 else None
 
 
+def _named(dtype: DType | None) -> DType | None:
+    return dtype if dtype is not None and dtype.name in SUFFIXES else None
+
+
 def target_for(kind: Kind, reduce_op: ReduceOp | None, shape: Shape) -> str:
     """The name for a collective of that kind, op and result shape."""
-    return Target(kind, reduce_op, element_type(shape)).name
+    return _NAMES[Target(kind, reduce_op if reduce_op in INFIXES else None, _named(element_type(shape)))]
 
 
 def parse_target(name: str) -> Target | None:

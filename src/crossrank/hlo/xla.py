@@ -10,14 +10,17 @@ from typing import Any
 
 from jaxlib import _hlo, _jax
 
+from crossrank.hlo.last_words import last_words
+
 # a status that XLA did not look at before use comes as a plain RuntimeError, a C++ out_of_range as an IndexError
 _REFUSALS = (_jax.JaxRuntimeError, RuntimeError, IndexError, ValueError)
 
 
-def text_to_proto(text: str) -> bytes:
+def text_to_proto(text: str, name: str = "the module") -> bytes:
     """HLO text → serialized module message; ValueError with XLA's message and the faulty line."""
     try:
-        return bytes(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto())
+        with last_words(name):
+            return bytes(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto())
     except _REFUSALS as error:
         raise ValueError(_parse_error(str(error))) from None
 
@@ -33,16 +36,18 @@ def proto_to_text(data: bytes, *, large_constants: bool = True) -> str:
         raise ValueError(_first_lines(str(error))) from None
 
 
-def check_proto(data: bytes) -> None:
+def check_proto(data: bytes, name: str = "the module") -> None:
     """ValueError where XLA refuses the module."""
-    _load(data)
+    with last_words(name):
+        _load(data)
 
 
-def mlir_to_proto(source: str | bytes) -> bytes:
+def mlir_to_proto(source: str | bytes, name: str = "the module") -> bytes:
     """A StableHLO or MHLO module → serialized module message; ValueError with the parser's message."""
     try:
-        computation = _jax.mlir.mlir_module_to_xla_computation(source, use_tuple_args=False, return_tuple=False)
-        return bytes(computation.as_serialized_hlo_module_proto())
+        with last_words(name):
+            computation = _jax.mlir.mlir_module_to_xla_computation(source, use_tuple_args=False, return_tuple=False)
+            return bytes(computation.as_serialized_hlo_module_proto())
     except _REFUSALS as error:
         raise ValueError(_first_lines(str(error), most=1)) from None
 
