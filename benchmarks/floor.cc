@@ -1,5 +1,5 @@
-// The memory floor: the time in which this machine's cores copy so many bytes, the best of plain stores and of stores past
-// the caches, over pages that were touched before.
+// The memory floor: the time in which this machine's cores copy so many bytes, the best of plain stores and of stores
+// past the caches, over pages that were touched before.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>

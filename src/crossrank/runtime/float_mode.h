@@ -1,7 +1,8 @@
-// The same arithmetic on every thread: rounding to nearest, and subnormals kept (or flushed) whatever the thread's own mode.
+// The same arithmetic on every thread: rounding to nearest, and subnormals kept (or flushed) whatever the thread's
+// own mode.
 //
-// XLA lets its threads flush subnormals; a block must give the same bits whether such a thread computes it, lingering in a
-// handler, or one of ours.
+// XLA lets its threads flush subnormals; a block must give the same bits whether such a thread computes it, lingering
+// in a handler, or one of ours.
 #pragma once
 #include <cstdint>
 #if defined(__SSE2__)

@@ -8,12 +8,12 @@ namespace crossrank {
 // CPUs that this process may run on.
 int cores();
 
-// Keep the calling thread on the `index`-th of them. The scheduler sometimes wakes two threads of a pool on one core and
-// leaves them there for milliseconds.
+// Keep the calling thread on the `index`-th of them. The scheduler sometimes wakes two threads of a pool on one core
+// and leaves them there for milliseconds.
 void pin_to_core(int index);
 
-// Bytes that a collective moves in all, from which its stores should go past the caches: what it writes will not stay there
-// for whoever reads it next.
+// Bytes that a collective moves in all, from which its stores should go past the caches: what it writes will not stay
+// there for whoever reads it next.
 uint64_t stream_above();
 
 // Ask for huge pages under a buffer that may not have been touched yet: on the whole ones around it, which can only do

@@ -121,9 +121,9 @@ uint64_t ThreadGroup::claim(CommContext* ctx) { return of(ctx).next_.fetch_add(1
 
 }  // namespace crossrank
 
-// Runs `kernel` once on each rank, a thread each. statuses[r]: what rank r's call returned, -1 where it is still running
-// when the limit and a little grace are over (then its thread goes on, with memory that the caller must never free).
-// Returns how many are still running.
+// Runs `kernel` once on each rank, a thread each. statuses[r]: what rank r's call returned, -1 where it is still
+// running when the limit and a little grace are over (then its thread goes on, with memory that the caller must never
+// free). Returns how many are still running.
 extern "C" uint32_t crossrank_run_threads(int32_t (*kernel)(const crossrank::Slot*), uint32_t size, uint32_t slots,
                                           const crossrank::Tensor* tensors, uint64_t stream_above, double limit_s,
                                           int32_t staged, int32_t* statuses) {

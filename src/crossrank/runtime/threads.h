@@ -11,8 +11,8 @@ namespace crossrank {
 // One group of ranks, each a thread.
 class ThreadGroup {
  public:
-  // `tensors`: [size][slots], rank by rank. Staged: no peer is reachable, so that every access goes through the fabric's
-  // functions, which check it.
+  // `tensors`: [size][slots], rank by rank. Staged: no peer is reachable, so that every access goes through the
+  // fabric's functions, which check it.
   ThreadGroup(uint32_t size, uint32_t slots, const Tensor* tensors, uint64_t stream_above, double limit_s, bool staged);
 
   CommContext context(uint32_t rank);

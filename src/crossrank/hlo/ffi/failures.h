@@ -1,4 +1,5 @@
-// Runs that failed. A run of N ranks fails as a whole: who waits in any of its meetings is told, and who comes later too.
+// Runs that failed. A run of N ranks fails as a whole: who waits in any of its meetings is told, and who comes later
+// too.
 #pragma once
 #include <atomic>
 #include <cstdint>

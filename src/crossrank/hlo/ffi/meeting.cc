@@ -25,14 +25,17 @@ std::atomic<Callback> python{nullptr};
 // wake-up, which comes ahead of its turn, is many times faster: for a while nobody lingers.
 class Crowd {
  public:
-  static bool here(Clock::time_point now) { return now.time_since_epoch().count() < until_.load(std::memory_order_relaxed); }
+  static bool here(Clock::time_point now) {
+    return now.time_since_epoch().count() < until_.load(std::memory_order_relaxed);
+  }
   static void gave_way(Clock::time_point before, Clock::time_point after) {
-    if (after - before > kSlow) until_.store((after + kWhile).time_since_epoch().count(), std::memory_order_relaxed);
+    if (after - before <= kSlow) return;
+    const auto end = after + std::chrono::microseconds(Options::instance().crowd_us.load());
+    until_.store(end.time_since_epoch().count(), std::memory_order_relaxed);
   }
 
  private:
   static constexpr auto kSlow = std::chrono::microseconds(100);
-  static constexpr auto kWhile = std::chrono::milliseconds(200);
   static inline std::atomic<Clock::rep> until_{0};
 };
 
@@ -48,9 +51,10 @@ Elastic& callers() {
 
 ffi::Error error_of(const std::string& why) { return ffi::Error(ffi::ErrorCode::kAborted, why); }
 
-// Keeps promises on threads of our own: what continues behind one may block (in a native collective's own rendezvous), so
-// it must run neither on an arriving rank's thread nor on a worker, and none may wait behind another. One task keeps one
-// after the other, but before its first it sends for a successor, which takes over should it block.
+// Keeps promises on threads of our own: what continues behind one may block (in a native collective's own
+// rendezvous), so it must run neither on an arriving rank's thread nor on a worker, and none may wait behind another.
+// One task keeps one after the other, but before its first it sends for a successor, which takes over should it
+// block.
 struct Relay {
   std::vector<ffi::Promise> promises;
   std::string error;

@@ -114,7 +114,8 @@ template <xla::ffi::ExecutionStage stage>
 struct xla::ffi::ResultEncoding<stage, crossrank::Outcome> {
   static std::variant<XLA_FFI_Error*, XLA_FFI_Future*> Encode(const XLA_FFI_Api* api, XLA_FFI_ExecutionContext* ctx,
                                                               crossrank::Outcome outcome) {
-    if (auto* error = std::get_if<Error>(&outcome)) return ResultEncoding<stage, Error>::Encode(api, ctx, std::move(*error));
+    if (auto* error = std::get_if<Error>(&outcome))
+      return ResultEncoding<stage, Error>::Encode(api, ctx, std::move(*error));
     return ResultEncoding<stage, Future>::Encode(api, ctx, std::move(std::get<Future>(outcome)));
   }
 };

@@ -7,8 +7,8 @@ namespace crossrank {
 
 namespace {
 
-// A NaN is what lies above infinity once the sign is gone. Piece by piece without a branch inside, so that compilers make
-// vectors of it.
+// A NaN is what lies above infinity once the sign is gone. Piece by piece without a branch inside, so that compilers
+// make vectors of it.
 template <class Bits>
 bool above(const void* data, uint64_t bytes, Bits infinity) {
   constexpr uint64_t kPiece = 4096;

@@ -8,6 +8,7 @@ namespace crossrank {
 struct Options {
   std::atomic<int64_t> limit_us{60'000'000};        // how long a meeting may stay incomplete
   std::atomic<int64_t> linger_us{200};              // how long a rank stays in its handler for the others
+  std::atomic<int64_t> crowd_us{200'000};           // for how long nobody lingers once giving way took long
   std::atomic<int64_t> block;                       // bytes that a block reads and writes
   std::atomic<int64_t> small;                       // bytes moved up to which the last to arrive works alone
   std::atomic<int64_t> threads;                     // that work on one collective

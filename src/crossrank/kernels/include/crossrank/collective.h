@@ -1,5 +1,5 @@
-// What the built-in collectives share: their arguments (operand, result, context), the addresses of all ranks' slices, and
-// the shape arrive, body, leave.
+// What the built-in collectives share: their arguments (operand, result, context), the addresses of all ranks'
+// slices, and the shape arrive, body, leave.
 #pragma once
 #include <memory>
 #include <vector>
@@ -28,7 +28,8 @@ inline View view_of(const Tensor* tensor) {
   return {outer, row};
 }
 
-// Whether stores should go past the caches: much is moved, and no result lies where its operand did (that line is here).
+// Whether stores should go past the caches: much is moved, and no result lies where its operand did (that line is
+// here).
 inline bool streams(const CommContext* ctx, uint64_t moved) {
   return moved > ctx->stream_above && reach(ctx, kResult, 0) != reach(ctx, kOperand, 0);
 }

@@ -75,8 +75,9 @@ inline Status fence(CommContext* ctx) { return ctx->fabric->fence(ctx); }
 // Wait until every rank of the group has come here; what any of them wrote before is then visible to all.
 inline Status barrier(CommContext* ctx) { return ctx->fabric->barrier(ctx); }
 
-// The next piece of work for this rank, of pieces 0.. that the group shares out since its last barrier: from one shared
-// counter where there is one (who is early does more), else every size-th piece. `mine` starts as 0 and is the call's own.
+// The next piece of work for this rank, of pieces 0.. that the group shares out since its last barrier: from one
+// shared counter where there is one (who is early does more), else every size-th piece. `mine` starts as 0 and is the
+// call's own.
 inline uint64_t claim(CommContext* ctx, uint64_t& mine) {
   return ctx->fabric->claim ? ctx->fabric->claim(ctx) : ctx->rank + ctx->size * mine++;
 }
