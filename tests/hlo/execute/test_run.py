@@ -424,3 +424,26 @@ def test_every_combination_of_backend_and_scope_agrees() -> None:
     )
     for backend, passes in itertools.product(("kernels", "oracle"), ("", DEFAULT)):
         assert run(text, passes=passes, backend=backend).result["exact"], (backend, passes)
+
+
+@pytest.mark.parametrize("backend", ["kernels", "oracle"])
+def test_subnormals_are_what_xla_makes_of_them(backend: str, tmp_path: object) -> None:
+    """XLA's threads flush them, in its collectives as in all other arithmetic, whoever's thread computes ours."""
+    reductions = [("add", "f32"), ("maximum", "f32"), ("multiply", "f32"), ("add", "f64"), ("minimum", "f64")]
+    parameters = {"f32": "x", "f64": "y"}
+    lines = ["  x = f32[4] parameter(0)", "  y = f64[4] parameter(1)"]
+    lines += [
+        f"  {op}{t} = {t}[4] all-reduce({parameters[t]}), replica_groups={{}}, to_apply={op}_{t}"
+        for op, t in reductions
+    ]
+    lines.append(tuple_root({f"{op}{t}": f"{t}[4]" for op, t in reductions}))
+    x = np.full((2, 4), 1e-40, np.float32)
+    x[:, 1] = (1.5e-38, -1.3e-38)
+    x[:, 2] = 1e-20
+    np.savez(f"{tmp_path}/in.npz", p0=x, p1=np.full((2, 4), -1e-310))
+    text = hlo("\n".join(lines), *(reducer(op, t) for op, t in reductions), header="replica_count=2")
+    report, outputs = outputs_of(text, tmp_path, inputs=f"{tmp_path}/in.npz", backend=backend)
+    assert report.result["reference"] == "original"
+    assert report.result["exact"]
+    assert not outputs[0][:, :2].any()
+    assert outputs[1][:, 1].all()

@@ -62,6 +62,8 @@ class Session:
         self.request = Request.load(folder)
         self.native = Native.load()
         self.native.set_limit(self.request.limit_s)
+        # as XLA has it for everything else in the module: then ours can be compared with its own bit for bit
+        self.native.set_option("flush_subnormals", 1)
         self.oracle = OracleBackend(self.native)
         self.backend: Backend = make_backend(self.request.backend, self.native)
         self.config = ModuleConfig(self.request.config)

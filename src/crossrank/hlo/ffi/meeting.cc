@@ -207,6 +207,7 @@ void Meeting::call_back() {
     for (const Buffer& b : mine.results) results.push_back(b.data), result_bytes.push_back(int64_t(b.bytes));
   }
   std::vector<char> error(4096);
+  const FloatMode mode(Options::instance().flush_subnormals != 0);
   const int32_t status = python.load()(call_.id, group_, int32_t(size_), int32_t(n_operands), int32_t(n_results),
                                        operands.data(), operand_bytes.data(), results.data(), result_bytes.data(),
                                        error.data(), int32_t(error.size()));

@@ -3,9 +3,19 @@
 // A Number has an `Element` as it lies in memory and a `Wide`, one line of elements as held in registers (kVectors of
 // type Held). `widen` and `narrow` go between the two; the order of lanes in a Wide is the Number's own affair.
 #pragma once
+#include <type_traits>
+
 #include "crossrank/vector.h"
 
 namespace crossrank {
+
+// A maximum or minimum passes numbers on without computing. A product with one makes of a subnormal what arithmetic
+// makes of it in the thread's mode: itself, or zero. The compiler must not know that it is one.
+template <class Held, class T>
+inline Held settled(const Held& v) {
+  static const volatile T one = 1;
+  return v * one;
+}
 
 // Types that are worked on as they are. Signed integers are for maximum and minimum only: what wraps is unsigned.
 template <class T>
@@ -21,6 +31,12 @@ struct Native {
   static Held zero() { return Held{}; }
   static Held one() { return Held{} + T(1); }
   static Held multiply(const Held& a, const Held& b) { return a * b; }
+  static Held settle(const Held& v) {
+    if constexpr (std::is_floating_point_v<T>)
+      return settled<Held, T>(v);
+    else
+      return v;
+  }
 };
 
 using S8 = Native<int8_t>;
@@ -84,6 +100,7 @@ struct Half {
   static Held zero() { return Held{}; }
   static Held one() { return Held{} + 1.0f; }
   static Held multiply(const Held& a, const Held& b) { return a * b; }
+  static Held settle(const Held& v) { return settled<Held, float>(v); }
 };
 
 // bf16: the upper half of an f32. Rounded to nearest, ties to even, in integers; a NaN stays one.

@@ -122,10 +122,16 @@ class Reduction {
       for (size_t l = 0; l < L; ++l) combine(acc[l], N::widen(in[r] + at + l * kLine));
   }
 
+  static auto finish(Wide acc) {
+    if constexpr (!Op::kHasIdentity)
+      for (auto& held : acc.v) held = N::settle(held);
+    return N::narrow(acc);
+  }
+
   template <size_t L>
   static void deliver(const Wide (&acc)[L], char* const* outs, size_t n_outs, size_t at, bool streamed) {
     decltype(N::narrow(acc[0])) line[L];
-    for (size_t l = 0; l < L; ++l) line[l] = N::narrow(acc[l]);
+    for (size_t l = 0; l < L; ++l) line[l] = finish(acc[l]);
     for (size_t o = 0; o < n_outs; ++o)
       for (size_t l = 0; l < L; ++l) {
         char* to = outs[o] + at + l * kLine;
@@ -176,7 +182,7 @@ class Reduction {
       std::memcpy(padded, in[r] + at, bytes);
       combine(acc[0], N::widen(padded));
     }
-    store(padded, N::narrow(acc[0]));
+    store(padded, finish(acc[0]));
     for (size_t o = 0; o < n_outs; ++o) std::memcpy(outs[o] + at, padded, bytes);
   }
 };
