@@ -9,10 +9,10 @@ JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 .DEFAULT_GOAL := demo
 
 $(STAMP): pyproject.toml src/crossrank/__init__.py
-	$(PYTHON) -c 'import sys; sys.exit("crossrank needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit("crossrank needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	touch $@
+	@touch $@
 
 demo: $(STAMP)  ## a real training step: its collectives on our kernels, compared with XLA's own run
 	$(BIN)/crossrank run examples/sp_megatron_train.hlo --inputs examples/sp_megatron_train.npz
