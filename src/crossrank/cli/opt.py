@@ -8,8 +8,9 @@ import sys
 
 from crossrank.cli.options import Commands, add_file, add_json, add_passes, chosen_passes
 from crossrank.hlo.io import read_module, to_text, write_module
+from crossrank.hlo.module import Module
 from crossrank.hlo.statistics import Statistics
-from crossrank.passes import run_passes
+from crossrank.passes import PassResult, run_passes
 from crossrank.report import terminal
 from crossrank.report.statistics import show_statistics
 
@@ -36,7 +37,7 @@ def main(arguments: argparse.Namespace) -> int:
     file = read_module(arguments.file)
     statistics = Statistics(file.module)
 
-    def after(result, module) -> None:  # type: ignore[no-untyped-def]
+    def after(result: PassResult, module: Module) -> None:
         statistics.add(result, module)
         if arguments.print_after_all:
             print(f"// after {result.spec}\n{to_text(file)}", file=sys.stderr)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from crossrank.hlo.config import ModuleConfig
+from crossrank.hlo.schedule import complete_schedule
 from crossrank.hlo.schema import ComputationProto, InstructionProto, ModuleProto
 from crossrank.hlo.shape import Shape
 
@@ -81,6 +82,11 @@ class Instruction:
     def frontend_attributes(self) -> dict[str, str]:
         """A copy of the frontend attributes."""
         return dict(self.proto.frontend_attributes.map)
+
+    def needs(self) -> Iterator[Instruction]:
+        """What must run before it: its operands and control predecessors."""
+        yield from self.operands
+        yield from self.control_predecessors
 
     def __repr__(self) -> str:
         return f"<{self.opcode} %{self.name}>"
@@ -183,7 +189,7 @@ class Computation:
         self.id: int = proto.id
         self.instructions = [Instruction(p, self) for p in proto.instructions]
         self.root: Instruction
-        self._touched = False
+        self.touched = False
         self._ordered = True
         self._next_id = -1
         self._removed: set[Instruction] = set()
@@ -221,8 +227,8 @@ class Computation:
         return iter(self.post_order())
 
     def _touch(self) -> None:
-        if not self._touched:
-            self._touched = True
+        if not self.touched:
+            self.touched = True
             self.module.modified = True
             # the nodes own the instruction messages from here on
             self.proto.ClearField("instructions")
@@ -239,7 +245,7 @@ class Computation:
         for start in self.instructions:
             if start in done:
                 continue
-            stack: list[tuple[Instruction, Iterator[Instruction]]] = [(start, _needs(start))]
+            stack: list[tuple[Instruction, Iterator[Instruction]]] = [(start, start.needs())]
             on_path = {start}
             while stack:
                 node, needs = stack[-1]
@@ -248,7 +254,7 @@ class Computation:
                         if n in on_path:
                             raise ValueError(f"%{n.name} and %{node.name} wait for each other")
                         on_path.add(n)
-                        stack.append((n, _needs(n)))
+                        stack.append((n, n.needs()))
                         break
                 else:
                     stack.pop()
@@ -377,7 +383,7 @@ class Computation:
 
     def serialize(self) -> bytes:
         """The ``Computation`` message, as bytes."""
-        if not self._touched:
+        if not self.touched:
             return bytes(self.proto.SerializeToString(deterministic=True))
         parts = [self.proto.SerializeToString(deterministic=True)]
         for i in self.post_order():
@@ -521,7 +527,7 @@ class Module:
         proto = ComputationProto(name=self.unique_name(name), id=max(c.id for c in self.computations) + 1)
         proto.execution_thread = self.entry.proto.execution_thread
         computation = Computation(proto, self)
-        computation._touched = True
+        computation.touched = True
         self.computations.insert(len(self.computations) - 1, computation)
         self.modified = True
         return computation
@@ -571,7 +577,7 @@ class Module:
         """The ``Module`` message, as bytes."""
         computations = self._in_written_order()
         if self.modified:
-            self._sync_schedule()
+            complete_schedule(self)
             self.proto.entry_computation_name = self.entry.name
         parts = [self.proto.SerializeToString(deterministic=True)]
         for c in computations:
@@ -579,53 +585,10 @@ class Module:
             parts += (b"\x1a", _varint(len(data)), data)  # field 3 (computations), length-delimited
         return b"".join(parts)
 
-    def _sync_schedule(self) -> None:
-        """Keep a schedule complete: what was removed goes, what is new runs as late as its users allow."""
-        if not self.proto.HasField("schedule"):
-            return
-        sequences = self.proto.schedule.sequences
-        known = {c.id: c for c in self.computations}
-        for key in [k for k in sequences if k not in known]:
-            del sequences[key]
-        for c in self.computations:
-            if not c._touched or c.is_fusion:
-                continue  # a fusion is one step: its body has no sequence of its own
-            rank = {k: n for n, k in enumerate(sequences[c.id].instruction_ids)}
-            order = _scheduled(c, rank)
-            del sequences[c.id].instruction_ids[:]
-            sequences[c.id].instruction_ids.extend(i.id for i in order)
-
-
-def _needs(i: Instruction) -> Iterator[Instruction]:
-    yield from i.operands
-    yield from i.control_predecessors
-
 
 def _callees(c: Computation) -> Iterator[Computation]:
     for i in c.post_order():
         yield from i.called
-
-
-def _scheduled(c: Computation, rank: dict[int, int]) -> list[Instruction]:
-    """The instructions in their old order where they had one, new ones right before their first user."""
-    later = sorted(
-        (i for i in c.post_order() if i.id in rank or i.is_root or not i.users), key=lambda i: rank.get(i.id, 1 << 62)
-    )
-    done: set[Instruction] = set()
-    order: list[Instruction] = []
-    for start in later:
-        stack = [start]
-        while stack:
-            node = stack[-1]
-            missing = [n for n in _needs(node) if n not in done]
-            if missing:
-                stack.extend(reversed(missing))
-            else:
-                stack.pop()
-                if node not in done:
-                    done.add(node)
-                    order.append(node)
-    return order
 
 
 def _varint(n: int) -> bytes:

@@ -19,7 +19,7 @@ BASES = {
     Kind.REDUCE_SCATTER: "AwsNeuronReduceScatter",
     Kind.ALL_GATHER: "AwsNeuronAllGather",
 }
-INFIXES = {ReduceOp.ADD: "Add", ReduceOp.MAXIMUM: "Max", ReduceOp.MINIMUM: "Min"}
+INFIXES: dict[ReduceOp | None, str] = {ReduceOp.ADD: "Add", ReduceOp.MAXIMUM: "Max", ReduceOp.MINIMUM: "Min"}
 SUFFIXES = {name: f"_{name}" for name in ("f32", "bf16", "f16", "u32", "s64", "s32")}
 UNKNOWN_OP = "UNKNOWNOP"
 UNKNOWN_DTYPE = "_UNKNOWNDTYPE"
@@ -42,7 +42,7 @@ class Target:
     @property
     def name(self) -> str:
         """The target's name."""
-        infix = INFIXES.get(self.reduce_op, UNKNOWN_OP) if self.kind.reduces else ""  # type: ignore[arg-type]
+        infix = INFIXES.get(self.reduce_op, UNKNOWN_OP) if self.kind.reduces else ""
         suffix = SUFFIXES.get(self.dtype.name, UNKNOWN_DTYPE) if self.dtype else UNKNOWN_DTYPE
         return BASES[self.kind] + infix + suffix
 

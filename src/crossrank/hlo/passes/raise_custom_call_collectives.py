@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from crossrank.collective.dtypes import DType
 from crossrank.collective.kinds import Kind
@@ -106,8 +107,8 @@ class ReductionBodies:
         return self._made[key]
 
 
-def _numbered(n: int):  # type: ignore[no-untyped-def]
-    def edit(proto) -> None:  # type: ignore[no-untyped-def]
+def _numbered(n: int) -> Callable[[Any], None]:
+    def edit(proto: Any) -> None:
         proto.parameter_number = n
 
     return edit
