@@ -94,7 +94,7 @@ class Instruction:
     # -- editing -------------------------------------------------------------------------------------------------------
     def edit(self) -> Any:
         """The message, for changing fields that are neither operands nor calls nor the shape."""
-        self.computation._touch()
+        self.computation.touch()
         return self.proto
 
     def set_opcode(self, opcode: str) -> None:
@@ -115,7 +115,7 @@ class Instruction:
         for new in operands:
             new.users[self] = None
         self._stale = True
-        self.computation._touch()
+        self.computation.touch()
         self.computation._ordered = False
 
     def replace_operand(self, old: Instruction, new: Instruction) -> None:
@@ -138,7 +138,7 @@ class Instruction:
         for p in self.control_predecessors:
             p.control_successors += (self,)
         self._stale = True
-        self.computation._touch()
+        self.computation.touch()
         self.computation._ordered = False
 
     def _write(self) -> bytes:
@@ -226,7 +226,8 @@ class Computation:
     def __iter__(self) -> Iterator[Instruction]:
         return iter(self.post_order())
 
-    def _touch(self) -> None:
+    def touch(self) -> None:
+        """Take note that something in it is being changed."""
         if not self.touched:
             self.touched = True
             self.module.modified = True
@@ -274,7 +275,7 @@ class Computation:
         return self._next_id - 1
 
     def _adopt(self, proto: Any, operands: Sequence[Instruction], name: str) -> Instruction:
-        self._touch()
+        self.touch()
         proto.id = self._new_id()
         proto.name = self.module.unique_name(name)
         node = Instruction(proto, self)
@@ -322,8 +323,8 @@ class Computation:
 
         Returns what its root became. The other computation is empty afterwards.
         """
-        self._touch()
-        other._touch()
+        self.touch()
+        other.touch()
         for i in other.post_order():
             if i.opcode == "parameter":
                 i.replace_all_uses_with(operands[int(i.proto.parameter_number)])
@@ -352,7 +353,7 @@ class Computation:
 
     def set_root(self, root: Instruction) -> None:
         """Make ``root`` the result."""
-        self._touch()
+        self.touch()
         self.root = root
         self.proto.root_id = root.id
 
@@ -360,7 +361,7 @@ class Computation:
         """Take out an instruction that nothing uses; what it ordered by control dependencies stays ordered."""
         if instruction.users or instruction.is_root:
             raise ValueError(f"%{instruction.name} is still in use")
-        self._touch()
+        self.touch()
         before = instruction.control_predecessors
         for s in instruction.control_successors:
             s.set_control_predecessors((*(p for p in s.control_predecessors if p is not instruction), *before))

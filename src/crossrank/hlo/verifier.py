@@ -60,7 +60,10 @@ def verify(module: Module) -> list[Finding]:
             continue
         assert info is not None
         for kind, message in _check(i, info, module.config):
-            findings.append(Finding(kind, f"%{i.name}", message, _REMEDIES.get(kind, ""), i.where))
+            remedy = _REMEDIES.get(kind, "")
+            if kind in ("groups", "pairs") and not module.config.says_ranks:
+                remedy = "the file does not say how many ranks it has: give --ranks N"
+            findings.append(Finding(kind, f"%{i.name}", message, remedy, i.where))
     return findings
 
 

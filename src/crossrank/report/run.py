@@ -37,9 +37,8 @@ def _show_verdict(report: RunReport) -> None:
     exact = sum(o["exact"] for o in outputs)
     reference = f"the {result['reference']}"
     if result["exact"]:
-        out.print(
-            f"[bold green]equal[/]: all {len(outputs)} outputs of all {report.ranks} ranks, bit for bit, to {reference}"
-        )
+        which = f"all {len(outputs)} outputs" if len(outputs) != 1 else "the output"
+        out.print(f"[bold green]equal[/]: {which} of all {report.ranks} ranks, bit for bit, to {reference}")
     elif result["equal"]:
         worst = max(o["max_rel_err"] for o in outputs)
         out.print(

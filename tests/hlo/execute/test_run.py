@@ -447,3 +447,22 @@ def test_subnormals_are_what_xla_makes_of_them(backend: str, tmp_path: object) -
     assert report.result["exact"]
     assert not outputs[0][:, :2].any()
     assert outputs[1][:, 1].all()
+
+
+def test_a_library_call_keeps_the_layouts_that_it_asks_for(tmp_path: object) -> None:
+    """LAPACK's functions take column-major buffers; JAX loads them only when it traces a call."""
+    entry = """
+  x = f32[6,6]{1,0} parameter(0)
+  k = (f32[6,6]{0,1}, s32[]) custom-call(x), custom_call_target="lapack_spotrf_ffi",
+    operand_layout_constraints={f32[6,6]{0,1}}, output_to_operand_aliasing={{0}: (0, {})},
+    api_version=API_VERSION_TYPED_FFI, backend_config={uplo = 76 : ui8}
+  l = f32[6,6]{0,1} get-tuple-element(k), index=0
+  ROOT r = f32[6,6]{1,0} all-reduce(l), replica_groups={}, to_apply=add_f32"""
+    a = np.random.default_rng(0).normal(size=(2, 6, 6)).astype(np.float32)
+    x = a @ a.transpose(0, 2, 1) + 6 * np.eye(6, dtype=np.float32)
+    np.savez(f"{tmp_path}/in.npz", p0=x)
+    text = hlo(entry.replace(",\n    ", ", "), reducer(), header="replica_count=2")
+    report, (factors,) = outputs_of(text, tmp_path, inputs=f"{tmp_path}/in.npz")
+    assert report.result["exact"]
+    lower = np.tril(factors[0])  # the upper part is whatever was there
+    assert np.allclose(lower, np.linalg.cholesky(x).sum(0), atol=1e-4)

@@ -37,7 +37,7 @@ from crossrank.hlo.execute.compare import (  # noqa: E402
 )
 from crossrank.hlo.execute.inputs import ByRank, read_inputs, save_arrays  # noqa: E402
 from crossrank.hlo.execute.request import RESULT, Request  # noqa: E402
-from crossrank.hlo.execute.xla_cpu import Executable, fetch, place  # noqa: E402
+from crossrank.hlo.execute.xla_cpu import Executable, fetch, place, prepare_library_calls  # noqa: E402
 from crossrank.hlo.ffi.form import Backend, Call, Choose, Left, RunForm, call_of, run_form  # noqa: E402
 from crossrank.hlo.ffi.native import Native  # noqa: E402
 from crossrank.hlo.module import Instruction, Module  # noqa: E402
@@ -102,10 +102,11 @@ class Session:
     def run(self) -> dict[str, Any]:
         """Do all of it; returns the result as JSON data."""
         request = self.request
+        module = self._module("original.pb")
+        prepare_library_calls(module)
         self._prepare_kernels()
         original, _ = self._compile("original.pb", "the original", self._untouched)
         rewritten, form = self._compile("rewritten.pb", "the rewritten module", self._rewritten)
-        module = self._module("original.pb")
         arguments, golden = read_inputs(module, str(self.folder / "inputs.npz"))
         placed = [place(by_rank) for by_rank in arguments]
         _say(stage="runs both modules")

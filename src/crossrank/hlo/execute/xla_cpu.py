@@ -12,12 +12,22 @@ import numpy as np
 import numpy.typing as npt
 from jax._src.lib import xla_client
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxlib import lapack
 from jaxlib.mlir import ir
 
 from crossrank.errors import InputError
 from crossrank.hlo import xla
+from crossrank.hlo.module import Module
 
 Array = npt.NDArray[Any]
+
+
+def prepare_library_calls(module: Module) -> None:
+    """Load LAPACK where ``module`` calls it: JAX does so only when it traces a call, and its functions crash before."""
+    for i in module.instructions():
+        if i.opcode == "custom-call" and i.proto.custom_call_target.startswith("lapack_"):
+            lapack.prepare_lapack_call("potrf_ffi", np.float32)
+            return
 
 
 class Executable:

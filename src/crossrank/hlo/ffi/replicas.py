@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from crossrank.collective.dtypes import dtype
+from crossrank.hlo.collectives import kind_of
 from crossrank.hlo.module import Computation, Instruction, Module
 from crossrank.hlo.shape import Shape
 
@@ -118,11 +119,11 @@ def _transpose(c: Computation, x: Instruction, permutation: tuple[int, ...]) -> 
 def _plain(i: Instruction) -> None:
     proto = i.proto
     proto.ClearField("sharding")
+    if i.opcode == "custom-call" and proto.constrain_layout and kind_of(i) is None:
+        return  # a library's function that takes its buffers in these layouts and no others
     if _plain_shape(proto.shape):
-        i.computation._touch()
+        i.computation.touch()
         i._shape = None
-    for shape in proto.operand_shapes_with_layout:
-        _plain_shape(shape)
 
 
 def _plain_program(program: Any) -> None:
