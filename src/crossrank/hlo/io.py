@@ -248,15 +248,16 @@ def to_text(file: ModuleFile) -> str:
 
 
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%([\w.\-]+) [^\n]*\{\n.*?^\}[^\n]*\n", re.M | re.S)
+_FIRST_LINE = re.compile(r"\n(?:ENTRY )?%([\w.\-]+) ")
 
 
 def _callees_first(module: Module, text: str) -> str:
     """Mend the order of computations where it needs it: XLA may print a caller first, and then not read its text."""
-    blocks = {m[1]: m for m in _COMPUTATION.finditer(text)}
-    place = {name: n for n, name in enumerate(blocks)}
-    order = [c for c in module.reachable() if c.name in blocks]
+    place = {name: n for n, name in enumerate(_FIRST_LINE.findall(text))}
+    order = [c for c in module.reachable() if c.name in place]
     if all(place[c.name] < place[i.computation.name] for c in order for i in c.callers if i.computation.name in place):
         return text
+    blocks = {m[1]: m for m in _COMPUTATION.finditer(text)}
     names = {c.name: None for c in order}
     moved = iter([*(n for n in blocks if n not in names), *names])
     return _COMPUTATION.sub(lambda _: blocks[next(moved)][0], text)

@@ -34,12 +34,23 @@ class Instruction:
             that put one instruction in another's place.
     """
 
-    # what most instructions never have; not set one by one, for modules are large
-    control_predecessors: tuple[Instruction, ...] = ()
-    control_successors: tuple[Instruction, ...] = ()
-    called: tuple[Computation, ...] = ()
-    _shape: Shape | None = None
-    _stale = False  # the message does not have the node's operands and control predecessors yet
+    __slots__ = (
+        "_shape",
+        "_stale",
+        "called",
+        "computation",
+        "control_predecessors",
+        "control_successors",
+        "id",
+        "opcode",
+        "operands",
+        "origin",
+        "proto",
+        "users",
+    )
+    control_predecessors: tuple[Instruction, ...]
+    control_successors: tuple[Instruction, ...]
+    called: tuple[Computation, ...]
 
     def __init__(self, proto: Any, computation: Computation) -> None:
         self.proto = proto
@@ -48,7 +59,10 @@ class Instruction:
         self.opcode: str = proto.opcode
         self.operands: list[Instruction] = []
         self.users: dict[Instruction, None] = {}
+        self.control_predecessors = self.control_successors = self.called = ()
         self.origin = self.id
+        self._shape: Shape | None = None
+        self._stale = False  # the message does not have the operands and control predecessors of the node yet
 
     # -- reading -------------------------------------------------------------------------------------------------------
     @property
@@ -246,6 +260,10 @@ class Computation:
         for start in self.instructions:
             if start in done:
                 continue
+            if done.issuperset(start.operands) and done.issuperset(start.control_predecessors):
+                done.add(start)  # it stands where it may: the common case
+                order.append(start)
+                continue
             stack: list[tuple[Instruction, Iterator[Instruction]]] = [(start, start.needs())]
             on_path = {start}
             while stack:
@@ -427,7 +445,7 @@ class Module:
             nodes = {i.id: i for i in c.instructions}
             for i in c.instructions:
                 proto = i.proto
-                i.operands = operands = [nodes[o] for o in proto.operand_ids]
+                i.operands = operands = [nodes[o] for o in proto.operand_ids[:]]
                 for o in operands:
                     o.users[i] = None
                 if proto.called_computation_ids:
