@@ -118,7 +118,7 @@ def test_each_finding(line: str, header: str, kind: str, message: str) -> None:
         (gather("f32[16,4]"), P8),
         (scatter("f32[4,4]", "mesh['a'=4,'b'=2] {'b'}"), P8),
         (scatter("f32[1,4]", "{}"), P8),
-        (permute("{{0,1},{0,2},{3,3}}"), P8),
+        (permute("{{0,1},{1,2},{3,3}}"), P8),
         (permute("{}"), P8),
         (permute("{{0,1}}", ""), R8),
         ("f32[8,4] collective-broadcast(p), channel_id=1, replica_groups={{3,1}}", "num_partitions=4"),

@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 # XLA tells its own story on standard error otherwise, stack traces included; must be set before jaxlib loads
@@ -35,22 +37,49 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
+    if sys.stdout is None:  # closed by whoever started us
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     parsed = parser().parse_args(arguments)
     gc.disable()  # what a command makes lives as long as it does, and large modules are many objects
+    _end_on_signals()
     try:
         status: int = parsed.main(parsed)
         sys.stdout.flush()
     except InputError as error:
-        return _complain(str(error), 2)
+        return _complain(_placed(str(error), parsed), 2)
     except RunError as error:
-        return _complain(str(error), 3)
+        return _complain(_placed(str(error), parsed), 3)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
         # whoever read our output has seen enough; Python would complain at exit otherwise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
+    except OSError as error:
+        _drop_output()
+        return _complain(f"cannot write the output: {error.strerror}", 3)
     return status
+
+
+def _placed(message: str, parsed: argparse.Namespace) -> str:
+    """The message, with the file that it is about."""
+    path = getattr(parsed, "file", "")
+    return message if not path or path in message.splitlines()[0] else f"{path}: {message}"
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _end_on_signals() -> None:
+    """Leave in order when somebody asks us to end: what a run keeps on disk goes, and its processes with it."""
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, leave)
 
 
 def _complain(message: str, status: int) -> int:

@@ -6,7 +6,8 @@ import argparse
 import json
 import sys
 
-from crossrank.cli.options import Commands, add_file, add_json, add_passes, chosen_passes
+from crossrank.cli.options import Commands, add_file, add_json, add_passes, add_ranks, chosen_passes
+from crossrank.hlo.execute.preflight import set_world
 from crossrank.hlo.io import read_module, to_text, write_module
 from crossrank.hlo.module import Module
 from crossrank.hlo.statistics import Statistics
@@ -24,7 +25,10 @@ def add(commands: Commands) -> None:
     )
     add_file(p)
     add_passes(p, default="none")
-    p.add_argument("-o", "--output", metavar="OUT", help=".pb: protobuf, else text; .gz on top of either")
+    add_ranks(p)
+    p.add_argument(
+        "-o", "--output", metavar="OUT", help=".pb: protobuf, else text; .gz on top of either; - is standard output"
+    )
     p.add_argument("--print-after-all", action="store_true", help="print the module after each pass (standard error)")
     p.add_argument("--stats", action="store_true", help="collectives and bytes before and after each pass")
     add_json(p)
@@ -35,6 +39,8 @@ def main(arguments: argparse.Namespace) -> int:
     """Rewrite; 0."""
     passes = chosen_passes(arguments)
     file = read_module(arguments.file)
+    set_world(file, arguments.ranks)
+    output = None if arguments.output == "-" else arguments.output
     statistics = Statistics(file.module)
 
     def after(result: PassResult, module: Module) -> None:
@@ -45,16 +51,16 @@ def main(arguments: argparse.Namespace) -> int:
     run_passes(file.module, passes, after)
     if arguments.remarks:
         terminal.remarks(statistics.remarks)
-    if arguments.output:
-        write_module(file, arguments.output)
+    if output is not None:
+        write_module(file, output)
     if arguments.json:
-        found = {"file": file.path, "output": arguments.output, **statistics.as_dict()}
-        if not arguments.output:
+        found = {"file": file.path, "output": output, **statistics.as_dict()}
+        if output is None:
             found["module"] = to_text(file)
         print(json.dumps(found, indent=2))
         return 0
     if arguments.stats:
         show_statistics(statistics)
-    if not arguments.output:
+    if output is None:
         sys.stdout.write(to_text(file))
     return 0

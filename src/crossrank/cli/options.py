@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import Any
 
 from crossrank.passes import Pass, parse_passes, pipeline, skip
@@ -22,7 +23,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def add_ranks(parser: argparse.ArgumentParser) -> None:
     """The number of ranks, for files that do not say."""
-    parser.add_argument("--ranks", type=int, metavar="N", help="number of ranks, for a file that does not say")
+    parser.add_argument("--ranks", type=count, metavar="N", help="number of ranks, for a file that does not say")
 
 
 def add_passes(parser: argparse.ArgumentParser, default: str) -> None:
@@ -47,8 +48,19 @@ def chosen_passes(arguments: argparse.Namespace) -> list[Pass[Any]]:
 def positive(text: str) -> float:
     """An argument that is a number above zero."""
     value = float(text)
-    if not value > 0:
+    if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is not above zero")
+    return value
+
+
+LONGEST_S = 86_400.0
+
+
+def seconds(text: str) -> float:
+    """An argument that is a time in seconds, a day at the most."""
+    value = float(text)
+    if not 0 < value <= LONGEST_S:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and {LONGEST_S:.0f} seconds")
     return value
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 
-from crossrank.cli.options import Commands, add_file, add_json, add_passes, add_ranks, chosen_passes, count, positive
+from crossrank.cli.options import (
+    Commands,
+    add_file,
+    add_json,
+    add_passes,
+    add_ranks,
+    chosen_passes,
+    count,
+    positive,
+    seconds,
+)
 from crossrank.hlo.execute.run import BACKENDS, RunOptions, run_module
 from crossrank.hlo.io import read_module
 from crossrank.report import terminal
@@ -27,12 +37,12 @@ def add(commands: Commands) -> None:
         "--inputs", metavar="NPZ", help="parameters p0, p1, …, each [ranks, …]; outputs o0, … are compared too"
     )
     p.add_argument("--outputs", metavar="NPZ", help="save what the rewritten module gave")
-    p.add_argument("--seed", type=int, default=0, help="for drawn inputs (default: 0)")
+    p.add_argument("--seed", type=count, default=0, help="for drawn inputs (default: 0)")
     p.add_argument(
         "--iters", type=count, default=5, metavar="N", help="timed runs of each module (default: 5; 0: none)"
     )
     p.add_argument("--backend", choices=BACKENDS, default="kernels", help="who computes converted collectives")
-    p.add_argument("--limit", type=positive, default=60.0, metavar="S", help="seconds a rank may wait for another (60)")
+    p.add_argument("--limit", type=seconds, default=60.0, metavar="S", help="seconds a rank may wait for another (60)")
     p.add_argument(
         "--tol", type=positive, metavar="T", help="compare within T of an output's largest value, not by bits"
     )

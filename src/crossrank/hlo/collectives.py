@@ -26,6 +26,7 @@ from crossrank.collective.groups import (
 )
 from crossrank.collective.kinds import Kind, ReduceOp
 from crossrank.collective.pairs import SourceTargetPairs
+from crossrank.errors import InputError
 from crossrank.hlo.backend_config import BINARY_OPS, CollectiveConfig, parse_config
 from crossrank.hlo.config import ModuleConfig
 from crossrank.hlo.module import Computation, Instruction, Module
@@ -50,6 +51,7 @@ _KINDS = {str(k): k for k in Kind}
 _STARTS = {f"{k}-start": k for k in (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.COLLECTIVE_PERMUTE)}
 _DIMENSIONED = (Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL)
 _PAIRED = (Kind.COLLECTIVE_PERMUTE, Kind.SEND, Kind.RECV)
+_MANY = 1 << 20
 # those whose use_global_device_ids is always engaged; on the others a channel id alone means partitions
 _GLOBAL_IDS = (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER)
 
@@ -116,12 +118,15 @@ def describe(i: Instruction) -> CollectiveInfo | None:
     """What an instruction says about its collective; None where it is none.
 
     Raises:
-        ValueError: a custom-call of the contract whose config or groups cannot be read.
+        InputError: its groups, its pairs or its config cannot be read.
     """
     kind = kind_of(i)
     if kind is None:
         return None
-    return _describe_converted(i, kind) if i.opcode == "custom-call" else _describe_native(i, kind)
+    try:
+        return _describe_converted(i, kind) if i.opcode == "custom-call" else _describe_native(i, kind)
+    except ValueError as error:
+        raise InputError(f"%{i.name}: {error}") from None
 
 
 def result_shape(i: Instruction) -> Shape:
@@ -137,6 +142,8 @@ def result_shape(i: Instruction) -> Shape:
 def _describe_native(i: Instruction, kind: Kind) -> CollectiveInfo:
     proto, shape = i.proto, result_shape(i)
     channel = int(proto.channel_id) or None
+    if channel is not None and channel < 0:
+        raise ValueError(f"a channel id is above zero, not {channel}")
     use_global = bool(proto.use_global_device_ids) or None
     reduction, trivial = reduction_of(i.called[0]) if kind.reduces and i.called else (None, True)
     pairs = None
@@ -165,11 +172,8 @@ def _describe_native(i: Instruction, kind: Kind) -> CollectiveInfo:
 def _describe_converted(i: Instruction, kind: Kind) -> CollectiveInfo:
     target = parse_target(i.proto.custom_call_target)
     assert target is not None
-    try:
-        config = parse_config(i.proto.backend_config.decode())
-        groups = parse_groups(i.proto.frontend_attributes.map.get(GROUPS_ATTRIBUTE, "{}"))
-    except ValueError as error:
-        raise ValueError(f"%{i.name}: {error}") from None
+    config = parse_config(i.proto.backend_config.decode(errors="replace"))
+    groups = parse_groups(i.proto.frontend_attributes.map.get(GROUPS_ATTRIBUTE, "{}"))
     reduction = str(target.reduce_op) if target.reduce_op else config.reduce
     return CollectiveInfo(
         kind=kind,
@@ -276,6 +280,10 @@ def ranks_of(info: CollectiveInfo, config: ModuleConfig) -> tuple[tuple[int, ...
     assert info.groups is not None
     if info.mode is None:
         raise ValueError("Invalid combination of has_channel_id and use_global_device_ids")
+    world = config.replica_count * config.num_partitions
+    ids = info.groups.num_groups * (info.groups.group_size or 0)
+    if ids > max(world, _MANY):  # said before they are written out: few characters may stand for many ids
+        raise ValueError(f"its groups hold {ids} ids, and there are {world} ranks")
     return rank_groups(info.groups, info.mode, config.replica_count, config.num_partitions)
 
 

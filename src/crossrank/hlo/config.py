@@ -36,12 +36,12 @@ class ModuleConfig:
     @property
     def replica_count(self) -> int:
         """Number of replicas, 1 where the header is silent."""
-        return int(self.fields.get("replica_count", "1"))
+        return _whole(self.fields.get("replica_count", "1"))
 
     @property
     def num_partitions(self) -> int:
         """Number of partitions, 1 where the header is silent."""
-        return int(self.fields.get("num_partitions", "1"))
+        return _whole(self.fields.get("num_partitions", "1"))
 
     @property
     def says_ranks(self) -> bool:
@@ -67,6 +67,11 @@ class ModuleConfig:
             if eq and key.strip() not in _IN_MESSAGE:
                 fields[key.strip()] = value.strip()
         return ModuleConfig(fields, line)
+
+
+def _whole(text: str) -> int:
+    """A count; 0, which no module can have, where it is no number."""
+    return int(text) if text.lstrip("-").isdecimal() else 0
 
 
 def split_top_level(text: str) -> list[str]:

@@ -5,6 +5,7 @@ What a file is, its content tells, not its name. A module that was not touched i
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import re
 import sys
@@ -64,6 +65,10 @@ class ModuleFile:
 
 def read_bytes(path: str) -> bytes:
     """The content of a file or of standard input (``-``), gunzipped; InputError where that fails."""
+    if not path:
+        raise InputError("the name of the file is empty")
+    if path == "-" and sys.stdin is None:
+        raise InputError("standard input is closed", "name a file")
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except IsADirectoryError:
@@ -77,6 +82,7 @@ def read_bytes(path: str) -> bytes:
             data = gzip.decompress(data)
         except (OSError, EOFError, zlib.error):
             raise InputError(f"{path} is a damaged gzip file", "copy or dump it again") from None
+    data = data.removeprefix(codecs.BOM_UTF8)
     if not data.strip():
         raise InputError(f"{path} is empty", "give HLO text, an HLO .pb or StableHLO")
     return data
@@ -93,6 +99,18 @@ def read_module(path: str) -> ModuleFile:
 
 def parse_module(data: bytes, path: str = "<bytes>") -> ModuleFile:
     """A module from the (gunzipped) content of a file called ``path``."""
+    try:
+        file = _parse(data, path)
+    except DecodeError:
+        raise InputError(f"{path}: its shapes are nested deeper than a message can hold") from None
+    config = file.module.config
+    if config.replica_count < 1 or config.num_partitions < 1:
+        counts = f"{config.replica_count} replicas and {config.num_partitions} partitions"
+        raise InputError(f"{path} is a module for {counts}", "there is at least one of each")
+    return file
+
+
+def _parse(data: bytes, path: str) -> ModuleFile:
     if data.startswith(b"ML\xefR"):
         return _from_mlir(data, path)
     text = _as_text(data)

@@ -12,10 +12,12 @@ from dataclasses import asdict, dataclass
 from crossrank.collective.groups import check_groups
 from crossrank.collective.kinds import Kind, ReduceOp
 from crossrank.collective.pairs import SourceTargetPairs
+from crossrank.errors import InputError
 from crossrank.hlo.collectives import CollectiveInfo, describe, kind_of, pairs_of, ranks_of, result_shape
 from crossrank.hlo.config import ModuleConfig
 from crossrank.hlo.module import Instruction, Module
 from crossrank.hlo.shape import Shape
+from crossrank.hlo.targets import element_type, parse_target
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,14 @@ def verify(module: Module) -> list[Finding]:
     """Everything that is wrong with the collectives of a module, in order."""
     findings = []
     for i in module.instructions():
+        if i.opcode == "custom-call" and (problem := _check_target(i)):
+            findings.append(Finding("target", f"%{i.name}", problem, _REMEDIES["target"], i.where))
         if kind_of(i) is None:
             continue
         try:
             info = describe(i)
-        except ValueError as error:
-            findings.append(Finding("config", f"%{i.name}", str(error).removeprefix(f"%{i.name}: "), where=i.where))
+        except InputError as error:
+            findings.append(Finding("config", f"%{i.name}", error.what.removeprefix(f"%{i.name}: "), where=i.where))
             continue
         assert info is not None
         for kind, message in _check(i, info, module.config):
@@ -67,11 +71,29 @@ def verify(module: Module) -> list[Finding]:
     return findings
 
 
+FAMILY = "AwsNeuron"
 _REMEDIES = {
+    "target": "`crossrank passes convert-collectives-to-custom-call` tells how targets are named",
     "groups": "every rank stands in exactly one group; `replica_groups={}` is everyone",
-    "pairs": "every rank is the target of at most one pair",
+    "pairs": "every rank is the source of at most one pair, and the target of at most one",
     "mode": "give it a channel id, or drop use_global_device_ids",
 }
+
+
+def _check_target(i: Instruction) -> str:
+    """What is wrong with the name of a custom-call of the contract's family; the empty string where nothing is."""
+    name = i.proto.custom_call_target
+    if not name.startswith(FAMILY):
+        return ""
+    target = parse_target(name)
+    if target is None:
+        return f"{name} is no target of the naming contract"
+    actual = element_type(i.shape)
+    if target.dtype is not None and target.dtype is not actual:
+        return f"{name} contradicts its result, which is {actual.name if actual else 'of several types'}"
+    if target.kind.reduces and target.reduce_op is None and b"reduce=" not in i.proto.backend_config:
+        return f"{name} has no reduce= in its config, so that nobody knows what it reduces with"
+    return ""
 
 
 def _check(i: Instruction, info: CollectiveInfo, config: ModuleConfig) -> Iterator[tuple[str, str]]:
@@ -87,6 +109,8 @@ def _check(i: Instruction, info: CollectiveInfo, config: ModuleConfig) -> Iterat
             yield "groups", str(error)
             return
         problems = check_groups(groups, world)
+        if info.kind is Kind.COLLECTIVE_BROADCAST:
+            problems = [p for p in problems if "in no group" not in p]  # they get zeros
         for problem in problems:
             yield "groups", f"its groups {_short(str(info.groups))} are wrong: {problem}"
         if problems:
@@ -98,14 +122,19 @@ def _check(i: Instruction, info: CollectiveInfo, config: ModuleConfig) -> Iterat
             yield "pairs", f"its pairs {_short(str(info.pairs))} are wrong: {error}"
             return
         for problem in pairs.check(world):
-            if "source of" not in problem:  # one rank may send to several
-                yield "pairs", f"its pairs {_short(str(info.pairs))} are wrong: {problem}"
+            yield "pairs", f"its pairs {_short(str(info.pairs))} are wrong: {problem}"
     if info.reduction is not None and info.trivial_body and not info.asynchronous:
         op = info.reduce_op
         for leaf in i.shape.leaves():
             if op is not None and leaf.is_array and not ReduceOp(op).valid_for(leaf.dtype):
                 yield "reduction", f"{op} cannot reduce {leaf.dtype.name}"
                 return
+    if info.kind.reduces and i.called:
+        parameters = i.called[0].parameters
+        if len(parameters) != 2 and len(parameters) != 2 * len(i.operands):
+            yield "reduction", f"its reduction body %{i.called[0].name} takes {len(parameters)} parameters, not 2"
+        elif any(p.shape.dims for p in parameters):
+            yield "reduction", f"its reduction body %{i.called[0].name} takes arrays, not scalars"
     if not info.asynchronous:
         yield from (("shape", m) for m in _check_shapes(i, info, groups))
 

@@ -15,6 +15,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ Progress = Callable[[int, int], None]
 
 _FLAGS = ("-std=c++17", "-ffp-contract=off", "-fPIC", "-shared", "-pthread", "-fvisibility-inlines-hidden")
 _QUIET = ("-Wno-psabi",)  # vectors wider than the machine's registers are passed inline only
+_ABANDONED_S = 3600.0  # no build takes that long
 _FIRST_LINES = 12
 
 
@@ -147,8 +149,9 @@ def build(unit: Unit) -> Path:
     """
     tools = toolchain()
     target = _target(unit, tools)
-    if target.exists():
+    if target.exists() and target.stat().st_size:
         return target
+    _sweep(target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f"{unit.name}-") as work:
         source, output = Path(work) / f"{unit.name}.cc", Path(work) / target.name
         source.write_text(unit.source)
@@ -167,9 +170,21 @@ def build(unit: Unit) -> Path:
         done = _run(command)
         if done.returncode:
             said = "\n".join(done.stderr.splitlines()[:_FIRST_LINES])
-            raise RunError(f"{tools.command[0]} could not compile {unit.name}:\n{said}")
+            raise RunError(f"{tools.command[0]} could not compile {unit.name}: {said or 'it did not say why'}")
+        if not output.exists():
+            raise RunError(f"{tools.command[0]} made no library of {unit.name}, and did not say why")
         output.replace(target)
     return target
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what builds that were killed have left behind."""
+    for path in folder.iterdir():
+        try:
+            if path.is_dir() and time.time() - path.stat().st_mtime > _ABANDONED_S:
+                shutil.rmtree(path, ignore_errors=True)
+        except FileNotFoundError:  # another process swept it
+            continue
 
 
 def build_all(units: Sequence[Unit], progress: Progress | None = None) -> list[Path]:

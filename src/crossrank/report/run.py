@@ -66,8 +66,13 @@ def _show_verdict(report: RunReport) -> None:
             f"{golden['max_rel_err']:.1e} of an output's largest value"
         )
     elif golden is not None:
-        out.print(f"[bold {'yellow' if report.equal else 'red'}]golden[/]: up to {golden['max_rel_err']:.1e} off")
+        out.print(f"[bold {'yellow' if report.equal else 'red'}]golden[/]: {_far(golden['max_rel_err'])}")
         out.print(f"  first at {escape(str(_difference(golden['first_difference'])))}")
+
+
+def _far(relative: float) -> str:
+    """How far values are off, relative to the largest of an output."""
+    return f"up to {relative:.1e} off" if relative < 1e300 else "NaN or infinity on one side only"
 
 
 def _difference(data: dict[str, object]) -> Difference:

@@ -25,7 +25,7 @@ def show_statistics(statistics: Statistics) -> None:
                 ms,
             )
             name = changed = ms = ""
-    terminal.err().print(rows)
+    terminal.show(rows, stderr=True)
 
 
 def _step(old: object, new: object) -> str:

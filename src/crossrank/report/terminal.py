@@ -16,14 +16,19 @@ from rich.table import Table
 from crossrank.remarks import Remark
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # the command line's affair
+
+
 def out() -> Console:
     """Standard output. Made on each call: whoever redirects it wants the stream of now."""
-    return Console(highlight=False, soft_wrap=True)
+    return _Console(highlight=False, soft_wrap=True)
 
 
 def err() -> Console:
     """Standard error."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return _Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def error(message: str) -> None:
@@ -57,11 +62,11 @@ def table(*columns: str, right: Iterable[str] = (), title: str | None = None) ->
     return made
 
 
-def show(made: Table) -> None:
+def show(made: Table, *, stderr: bool = False) -> None:
     """Print a table: as wide as the terminal, or as wide as it wants to be in a pipe."""
-    console = Console(highlight=False)
+    console = _Console(highlight=False, stderr=stderr)
     if not console.is_terminal:
-        console = Console(highlight=False, width=max(200, console.width))
+        console = _Console(highlight=False, stderr=stderr, width=max(200, console.width))
     console.print(made)
 
 

@@ -29,7 +29,7 @@ FUSED = "fused {\n  x = f32[8] parameter(0)\n  ROOT y = f32[8] negate(x)\n}"
             [reducer()],
             r"all-reduce-done \(1\), all-reduce-start \(1\); the first is %s",
         ),
-        ("  p = s32[<=4] parameter(0)\n  ROOT r = s32[<=4] copy(p)", [], "dynamic shapes"),
+        ("  p = s32[<=4] parameter(0)\n  ROOT r = s32[<=4] copy(p)", [], "has a dynamic shape"),
         ("  p = (f32[8]) parameter(0)\n  ROOT r = f32[8] get-tuple-element(p), index=0", [], "parameter %p is a "),
         ("  c = f32[8] constant({...})\n  ROOT r = f32[8] copy(c)", [], "constant %c has no numbers"),
         (

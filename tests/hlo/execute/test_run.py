@@ -358,7 +358,15 @@ def test_a_difference_is_found_and_named(tmp_path: object) -> None:
     assert report.result["exact"]
     assert not report.result["golden"]["equal"]
     assert report.result["golden"]["first_difference"]["actual"] == "8.0"
-    # the original misses the same golden, so that the rewrite is not to blame
+    assert not report.equal
+
+
+def test_a_golden_that_this_cpu_misses_by_a_little_is_a_warning(tmp_path: object) -> None:
+    """The untouched original is as far off: the rewrite is not to blame."""
+    entry = "  x = f32[4] parameter(0)\n  ROOT r = f32[4] all-reduce(x), replica_groups={}, to_apply=add_f32"
+    np.savez(f"{tmp_path}/in.npz", p0=np.ones((8, 4), np.float32), o0=np.full((8, 4), 8.01, np.float32))
+    report = run(hlo(entry, reducer(), header="replica_count=8"), inputs=f"{tmp_path}/in.npz")
+    assert not report.result["golden"]["equal"]
     assert report.equal
     assert any("untouched original" in w for w in report.warnings)
 
@@ -466,3 +474,48 @@ def test_a_library_call_keeps_the_layouts_that_it_asks_for(tmp_path: object) -> 
     assert report.result["exact"]
     lower = np.tril(factors[0])  # the upper part is whatever was there
     assert np.allclose(lower, np.linalg.cholesky(x).sum(0), atol=1e-4)
+
+
+@pytest.mark.parametrize("backend", ["kernels", "oracle"])
+def test_elements_below_a_byte_lie_packed_and_stay_native(backend: str, tmp_path: object) -> None:
+    entry = """
+  r = u32[] replica-id()
+  x0 = s4[3] constant({1,-2,7})
+  rc = s4[] convert(r)
+  b = s4[3] broadcast(rc), dimensions={}
+  x = s4[3] add(x0, b)
+  g = s4[12] all-gather(x), replica_groups={}, dimensions={0}
+  ROOT w = s32[12] convert(g)"""
+    text = hlo(entry, header="replica_count=4")
+    report, (gathered,) = outputs_of(text, tmp_path, backend=backend)
+    assert report.result["exact"]
+    assert [name for name, _ in report.result["raised"]] == ["%g"]
+    rows = (np.array([1, -2, 7]) + np.arange(4)[:, None] + 8) % 16 - 8
+    assert gathered[0].tolist() == rows.reshape(-1).tolist()
+
+
+def test_bodies_in_a_wider_type_and_empty_dimensions_run_natively_too() -> None:
+    """As XLA's own promotion leaves bf16 collectives; and StableHLO gathers along no empty dimension."""
+    entry = """
+  x = bf16[6] parameter(0)
+  e = f32[3,0] parameter(1)
+  r = bf16[6] all-reduce(x), replica_groups={}, to_apply=add_f32
+  g = f32[3,0] all-gather(e), replica_groups={}, dimensions={1}
+  ROOT out = (bf16[6], f32[3,0]) tuple(r, g)"""
+    text = hlo(entry, reducer(), header="replica_count=4")
+    for passes in ("", DEFAULT):
+        assert run(text, passes=passes).result["exact"]
+
+
+def test_ranks_that_part_ways_are_named_within_the_limit(tmp_path: object) -> None:
+    """A branch that differs by rank: some come to the collective, others never do."""
+    entry = """
+  p = pred[] parameter(0)
+  x = f32[4] parameter(1)
+  ROOT e = f32[4] conditional(p, x, x), true_computation=left, false_computation=right"""
+    np.savez(f"{tmp_path}/in.npz", p0=np.arange(8) != 2, p1=np.ones((8, 4), np.float32))
+    text = hlo(entry, reducer(), BODIES, header="replica_count=8")
+    with pytest.raises(RunError, match=r"all-reduce %r.* waited 1 s: ranks 0,1,3,4,5,6,7 arrived, rank 2 did not"):
+        run(text, inputs=f"{tmp_path}/in.npz", limit_s=1.0)
+    with pytest.raises(RunError, match="native all reduce until XLA gave up: 7 of 8 ranks came"):
+        run(text, passes="", inputs=f"{tmp_path}/in.npz", limit_s=1.0)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crossrank.collective.dtypes import PRED
 from crossrank.collective.kinds import Kind, ReduceOp
 from crossrank.collective.semantics import evaluate_group
 from crossrank.hlo.ffi.form import Backend, Call
@@ -32,7 +33,7 @@ class KernelBackend:
         c = call.collective
         if c.kind not in (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER):
             return False
-        return all(has_kernel(c.kind, c.reduce_op, None if _moves(c.kind) else s.dtype) for s in call.operands)
+        return all(has_kernel(c.kind, c.reduce_op, s.dtype) for s in call.operands)
 
     def register(self, call: Call) -> int:
         """Make it known natively, its kernels loaded."""
@@ -74,8 +75,9 @@ class OracleBackend:
         self._native = native
 
     def serves(self, call: Call) -> bool:
-        """It serves everything that NumPy has a type for."""
-        return all(s.dtype.numpy is not None for s in (*call.operands, *call.results))
+        """It serves everything that NumPy has a type for; elements below a byte lie packed in XLA's buffers."""
+        dtypes = {s.dtype for s in (*call.operands, *call.results)}
+        return all(t.numpy is not None and (t.bits >= 8 or t is PRED) for t in dtypes)
 
     def register(self, call: Call) -> int:
         """Make it known natively, with a function that evaluates one group."""

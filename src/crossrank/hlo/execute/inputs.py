@@ -40,7 +40,8 @@ def save_arrays(path: str | Path, arrays: dict[str, Array]) -> None:
     """Write an ``.npz``; types that NumPy has no word for go as their bits."""
     builtin = 1
     plain = {k: a if a.dtype.isbuiltin == builtin else a.view(f"u{a.dtype.itemsize}") for k, a in arrays.items()}
-    np.savez(path, **plain)  # type: ignore[arg-type]
+    with open(path, "wb") as file:  # under exactly that name: NumPy would add a suffix
+        np.savez(file, **plain)  # type: ignore[arg-type]
 
 
 def read_inputs(module: Module, path: str) -> tuple[list[ByRank], dict[int, ByRank]]:

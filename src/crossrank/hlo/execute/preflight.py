@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+from crossrank.collective.dtypes import PRED
 from crossrank.collective.kinds import Kind
 from crossrank.errors import InputError
 from crossrank.hlo.collectives import kind_of
 from crossrank.hlo.io import DUMP_REMEDY, ELIDED_REMEDY, ModuleFile
 from crossrank.hlo.module import Instruction, Module
+from crossrank.hlo.shape import Shape
 from crossrank.hlo.verifier import verify
 
 # start/done pairs and what only a device's runtime has
@@ -72,9 +74,15 @@ def set_world(file: ModuleFile, ranks: int | None) -> None:
     file.module.config = config.with_fields(**{key: ranks})
 
 
+def _single_bits(shape: Shape) -> bool:
+    return shape.dtype.bits == 1 and shape.dtype is not PRED
+
+
 def _check_compiled(file: ModuleFile) -> None:
     for c in file.module.computations:
         for i in c.post_order():
+            if i.opcode == "custom-call" and i.proto.custom_call_target.startswith("SPMD"):
+                raise InputError(f"{file.path} is not partitioned yet: %{i.name} still cuts for ranks", DUMP_REMEDY)
             if i.opcode == "fusion":
                 what = f"fusion %{i.name}"
             elif i.opcode == "custom-call" and not i.proto.custom_call_target.startswith(_KNOWN_CALLS):
@@ -98,11 +106,19 @@ def _check_opcodes(path: str, module: Module) -> None:
             found[i.opcode if foreign else "dynamic shapes"] += 1
             first = first or i
     if found and first is not None:
+        if set(found) == {"dynamic shapes"}:
+            raise InputError(f"{path}: %{first.name} has a dynamic shape, which nothing here can run")
         names = ", ".join(f"{k} ({n})" for k, n in sorted(found.items()))
         raise InputError(
             f"{path}: XLA:CPU cannot run {names}; the first is %{first.name}",
             "run the module as it was before scheduling; `opt` and `inspect` work on this one",
         )
+    for leaf in module.entry.root.shape.leaves():
+        if not leaf.is_array:
+            raise InputError(f"{path}: the module gives a {leaf.dtype.name}, and a run compares arrays", "leave it out")
+    narrow = {s.dtype.name for i in module.instructions() for s in i.shape.leaves() if s.is_array and _single_bits(s)}
+    if narrow:
+        raise InputError(f"{path}: XLA:CPU has no arrays of {', '.join(sorted(narrow))}")
     parameters = module.entry.parameters
     for p in parameters:
         if not p.shape.is_array:

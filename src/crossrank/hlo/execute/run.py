@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,6 +29,9 @@ from crossrank.passes import Pass, PassResult, run_passes
 from crossrank.remarks import Remarks
 
 BACKENDS = ("kernels", "oracle")
+
+FORGIVEN = 1e-2
+"""How far off given outputs may be, if the untouched original is as far off: another CPU, not another program."""
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -92,7 +96,8 @@ class RunReport:
 
     def _original_as_far_off(self) -> bool:
         golden = self.result["golden"]
-        return not golden["original"]["equal"] and golden["max_rel_err"] <= 1.5 * golden["original"]["max_rel_err"]
+        mine, theirs = golden["max_rel_err"], golden["original"]["max_rel_err"]
+        return not golden["original"]["equal"] and mine <= min(1.5 * theirs, FORGIVEN)
 
     @property
     def warnings(self) -> list[str]:
@@ -154,10 +159,14 @@ def run_module(
         folder = Path(name)
         (folder / "original.pb").write_bytes(original.serialize())
         (folder / "rewritten.pb").write_bytes(rewritten.serialize())
-        if options.inputs:
-            given, golden = read_inputs(original, options.inputs)
-        else:
-            given, golden = draw_inputs(original, options.seed), {}
+        try:
+            if options.inputs:
+                given, golden = read_inputs(original, options.inputs)
+            else:
+                given, golden = draw_inputs(original, options.seed), {}
+        except MemoryError:
+            size = sum(p.shape.nbytes for p in original.entry.parameters) * original.world
+            raise InputError(f"{file.path}: its arguments take {size >> 30} GiB on {original.world} ranks") from None
         _save_inputs(folder / "inputs.npz", given, golden)
         reassociates = any(p.reassociates and r.changed for p, r in zip(passes, results, strict=True))
         Request(
@@ -216,7 +225,7 @@ def _keep_outputs(produced: Path, wanted: str) -> None:
 def _environment(ranks: int, options: RunOptions) -> dict[str, str]:
     env = dict(os.environ)
     # XLA's own limits come after ours, so that ours can say who did not arrive
-    warn, stop = int(options.limit_s) + 30, int(options.limit_s) + 60
+    warn, stop = int(options.limit_s) + 5, int(options.limit_s) + 10
     flags = (
         f"--xla_force_host_platform_device_count={ranks}",
         f"--xla_cpu_collective_call_warn_stuck_timeout_seconds={warn}",
@@ -265,7 +274,13 @@ def _in_child(folder: Path, ranks: int, options: RunOptions, progress: Progress)
 
 def _last_words(status: int, log: Path) -> str:
     """Why the child ended without a result."""
-    lines = log.read_text(errors="replace").strip().splitlines()
+    text = log.read_text(errors="replace")
+    stuck = re.search(r"Termination timeout for `([a-z -]+?) Rendezvous", text, re.I)
+    if stuck:
+        came = re.search(r"Expected (\d+) threads to join the rendezvous, but only (\d+)", text)
+        who = f": {came[2]} of {came[1]} ranks came" if came else ""
+        return f"ranks waited for one another in a native {stuck[1]} until XLA gave up{who}"
+    lines = text.strip().splitlines()
     fatal = [line for line in lines if line.startswith("F") or "Check failed" in line]
     ending = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
     said = (fatal or [line for line in lines if line.strip()] or ["it said nothing"])[-1]

@@ -204,6 +204,13 @@ class _Former:
                 proto.source_target_pairs.add(source=source, target=target)
         else:
             write_groups(proto, ExplicitGroups(ranks_of(info, self.module.config)))
+        if info.dim is not None and i.shape.nbytes == 0 and not i.shape.is_tuple:
+            # StableHLO gathers and scatters along no empty dimension: nothing is made of nothing
+            i.computation.add("reshape", i.shape.as_row_major(), i.operands).take_place_of(i)
+            return
+        if info.reduce_op is not None and i.called[0].root.shape.dtype is not i.operands[0].shape.dtype:
+            # a body in a wider type, as XLA's own promotion leaves it; StableHLO wants the operand's
+            i.set_called([self.bodies.get(str(info.reduce_op), i.operands[0].shape.dtype)])
         parts = [i]
         # StableHLO has no variadic reduce-scatter and no reduction over several types, and XLA:CPU mixes up the bytes
         # of an all-gather over several types

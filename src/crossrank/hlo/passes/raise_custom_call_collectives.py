@@ -34,7 +34,7 @@ class RaiseCustomCallCollectives(Pass[Module]):
     shape. Reduction bodies are made anew, one for each op and type.
 
     Declines a reduction named `UNKNOWNOP` that has no `reduce=` in its config: its meaning is lost. A config or groups
-    that cannot be read are an error.
+    that cannot be read, or that no native collective could have, are an error.
     """
 
     name: ClassVar[str] = "raise-custom-call-collectives"
@@ -46,11 +46,9 @@ class RaiseCustomCallCollectives(Pass[Module]):
         for i in list(module.instructions()):
             if i.opcode != "custom-call" or kind_of(i) is None:
                 continue
-            try:
-                info = describe(i)
-            except ValueError as error:
-                raise InputError(str(error), "see the grammar in docs/passes") from None
+            info = describe(i)
             assert info is not None
+            _check_meaning(i, info)
             if info.kind.reduces and info.reduction is None:
                 remarks.declined(f"%{i.name}", "its name says UNKNOWNOP and its config has no reduce=", i.where)
                 continue
@@ -59,6 +57,18 @@ class RaiseCustomCallCollectives(Pass[Module]):
             remarks.done(f"%{i.name}", f"{target} → {info.kind}", i.where)
             changed = True
         return changed
+
+
+def _check_meaning(i: Instruction, info: CollectiveInfo) -> None:
+    """InputError where no native collective can say what the custom-call says."""
+    if info.mode is None:
+        raise InputError(f"%{i.name}: Invalid combination of has_channel_id and use_global_device_ids")
+    if info.kind is Kind.ALL_REDUCE:
+        return
+    rank = min(len(leaf.dims) for leaf in i.shape.leaves())
+    if info.dim is None or info.dim >= rank:
+        has = "no dimension" if info.dim is None else f"dimension={info.dim}"
+        raise InputError(f"%{i.name}: its config has {has}, and its result {rank} dimensions")
 
 
 def raise_collective(i: Instruction, info: CollectiveInfo, bodies: ReductionBodies) -> None:
