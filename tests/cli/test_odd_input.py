@@ -176,3 +176,17 @@ def _wait(until: object, limit: float = 20.0) -> None:
     deadline = time.monotonic() + limit
     while not until() and time.monotonic() < deadline:  # type: ignore[operator]
         time.sleep(0.05)
+
+
+def test_shapes_that_only_xla_compares_are_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bad.hlo"
+    branch = "{name} {{\n  v = f32[6] parameter(0)\n  ROOT r = f32[6] negate(v)\n}}"
+    entry = (
+        "  p = pred[] parameter(0)\n  x = f32[4] parameter(1)\n"
+        "  ROOT e = f32[4] conditional(p, x, x), true_computation=left, false_computation=right"
+    )
+    path.write_text(hlo(entry, branch.format(name="left"), branch.format(name="right"), header="replica_count=2"))
+    assert main(["run", str(path), "--iters", "0"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"crossrank: {path}: XLA does not accept")
+    assert len(said.splitlines()) <= 2

@@ -511,9 +511,9 @@ def test_ranks_that_part_ways_are_named_within_the_limit(tmp_path: object) -> No
     """A branch that differs by rank: some come to the collective, others never do."""
     entry = """
   p = pred[] parameter(0)
-  x = f32[4] parameter(1)
-  ROOT e = f32[4] conditional(p, x, x), true_computation=left, false_computation=right"""
-    np.savez(f"{tmp_path}/in.npz", p0=np.arange(8) != 2, p1=np.ones((8, 4), np.float32))
+  x = f32[6] parameter(1)
+  ROOT e = f32[6] conditional(p, x, x), true_computation=left, false_computation=right"""
+    np.savez(f"{tmp_path}/in.npz", p0=np.arange(8) != 2, p1=np.ones((8, 6), np.float32))
     text = hlo(entry, reducer(), BODIES, header="replica_count=8")
     with pytest.raises(RunError, match=r"all-reduce %r.* waited 1 s: ranks 0,1,3,4,5,6,7 arrived, rank 2 did not"):
         run(text, inputs=f"{tmp_path}/in.npz", limit_s=1.0)

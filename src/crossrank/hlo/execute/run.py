@@ -224,8 +224,8 @@ def _keep_outputs(produced: Path, wanted: str) -> None:
 
 def _environment(ranks: int, options: RunOptions) -> dict[str, str]:
     env = dict(os.environ)
-    # XLA's own limits come after ours, so that ours can say who did not arrive
-    warn, stop = int(options.limit_s) + 5, int(options.limit_s) + 10
+    # XLA's own limits, one after the other, come after ours, so that ours can say who did not arrive
+    warn, stop = int(options.limit_s) + 2, 3
     flags = (
         f"--xla_force_host_platform_device_count={ranks}",
         f"--xla_cpu_collective_call_warn_stuck_timeout_seconds={warn}",

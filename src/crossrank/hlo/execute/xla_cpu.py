@@ -44,8 +44,12 @@ class Executable:
         build.num_replicas, build.num_partitions, build.use_spmd_partitioning = ranks, 1, False
         build.device_assignment = xla_client.DeviceAssignment.create(np.arange(ranks).reshape(ranks, 1))
         devices = jax.devices()[:ranks]
-        with jax_mlir.make_ir_context():
-            module = ir.Module.parse(mlir)
+        try:
+            with jax_mlir.make_ir_context():
+                module = ir.Module.parse(mlir)
+        except ir.MLIRError as error:
+            why = "; ".join(d.message for d in error.error_diagnostics) or str(error)
+            raise InputError(f"XLA does not accept {what}: {why.splitlines()[0][:300]}") from None
         try:
             self._exe = devices[0].client.compile_and_load(module, xla_client.DeviceList(tuple(devices)), options)
         except jax.errors.JaxRuntimeError as error:
