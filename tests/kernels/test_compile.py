@@ -15,7 +15,7 @@ from crossrank.collective.kinds import Kind, ReduceOp
 from crossrank.errors import InputError, RunError
 from crossrank.kernels import Variant, compile_variants
 from crossrank.kernels import compile as compiling
-from crossrank.kernels.compile import Unit, build, build_all, cache_dir
+from crossrank.kernels.compile import Unit, build, build_all, cache_dir, load
 from crossrank.kernels.render import render_unit
 
 UNIT = Unit("answer", 'extern "C" int answer() { return 42; }', flags=("-O0",))
@@ -130,3 +130,13 @@ def test_portable_source_compiles_for_a_plain_machine(cache: Path, monkeypatch: 
     """Without any extension of the CPU: the sources need none."""
     flags = ("-O1", "-march=x86-64") if os.uname().machine == "x86_64" else ("-O1",)
     build(Unit("plain", render_unit((ReduceOp.ADD, "bf16")) + render_unit(None), flags=flags))
+
+
+def test_a_damaged_library_is_removed_and_built_again(cache: Path) -> None:
+    built = build(UNIT)
+    built.write_bytes(built.read_bytes()[:100])
+    with pytest.raises(RunError, match="damaged and is removed; run again"):
+        load(built)
+    assert not built.exists()
+    built.write_bytes(b"")
+    load(build(UNIT))

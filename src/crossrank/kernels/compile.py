@@ -7,6 +7,7 @@ folder that others could write is refused.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
@@ -175,6 +176,15 @@ def build(unit: Unit) -> Path:
             raise RunError(f"{tools.command[0]} made no library of {unit.name}, and did not say why")
         output.replace(target)
     return target
+
+
+def load(path: Path, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
+    """Load a built library; RunError where it is damaged, and then it is gone, to be built again."""
+    try:
+        return ctypes.CDLL(str(path), mode=mode)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise RunError(f"a library in the kernel cache was damaged and is removed; run again ({error})") from None
 
 
 def _sweep(folder: Path) -> None:

@@ -6,7 +6,7 @@ import ctypes
 from functools import cache
 from pathlib import Path
 
-from crossrank.kernels.compile import Unit, build
+from crossrank.kernels.compile import Unit, build, load
 from crossrank.kernels.render import INCLUDE
 
 HERE = Path(__file__).parent
@@ -23,4 +23,4 @@ UNIT = Unit(
 @cache
 def library() -> ctypes.CDLL:
     """The library, loaded so that later ones find its symbols: there is one pool of threads in a process."""
-    return ctypes.CDLL(str(build(UNIT)), mode=ctypes.RTLD_GLOBAL)
+    return load(build(UNIT), ctypes.RTLD_GLOBAL)

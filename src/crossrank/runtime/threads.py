@@ -13,6 +13,7 @@ import numpy.typing as npt
 from crossrank.collective.dtypes import dtype_of
 from crossrank.errors import RunError
 from crossrank.kernels import Variant, compile_variants
+from crossrank.kernels.compile import load
 from crossrank.runtime.library import library
 
 Array = npt.NDArray[Any]
@@ -41,14 +42,12 @@ _GIVEN_UP, _RUNNING = 1, -1
 _abandoned: list[object] = []  # arguments of threads that did not come back: their memory must stay
 
 
-@cache
-def _load(path: Path) -> ctypes.CDLL:
-    return ctypes.CDLL(str(path))
+_loaded = cache(load)
 
 
 def entry(path: Path, symbol: str) -> int:
     """The address of a function that a kernel's library exports."""
-    address = ctypes.cast(getattr(_load(path), symbol), ctypes.c_void_p).value
+    address = ctypes.cast(getattr(_loaded(path), symbol), ctypes.c_void_p).value
     assert address is not None
     return address
 

@@ -22,7 +22,7 @@ from crossrank.collective.dtypes import U8, DType
 from crossrank.collective.kinds import Kind
 from crossrank.errors import RunError
 from crossrank.kernels import Variant, compile_variants
-from crossrank.kernels.compile import Unit, build
+from crossrank.kernels.compile import Unit, build, load
 from crossrank.kernels.render import INCLUDE
 from crossrank.runtime import library as runtime
 from crossrank.runtime.threads import entry
@@ -116,7 +116,7 @@ class Native:
         import jax
 
         runtime.library()
-        lib = ctypes.CDLL(str(build(_unit())))
+        lib = load(build(_unit()))
         for name in ("crossrank_add_kernels", "crossrank_add_oracle", "crossrank_add_pin"):
             getattr(lib, name).restype = ctypes.c_int64
         lib.crossrank_nan_seen.argtypes = [ctypes.c_int64]
