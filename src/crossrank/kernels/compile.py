@@ -171,7 +171,7 @@ def build(unit: Unit) -> Path:
         done = _run(command)
         if done.returncode:
             said = "\n".join(done.stderr.splitlines()[:_FIRST_LINES])
-            raise RunError(f"{tools.command[0]} could not compile {unit.name}: {said or 'it did not say why'}")
+            raise RunError(f"{tools.command[0]} could not compile {unit.name}:\n{said or 'it did not say why'}")
         if not output.exists():
             raise RunError(f"{tools.command[0]} made no library of {unit.name}, and did not say why")
         output.replace(target)
