@@ -14,6 +14,7 @@ constexpr uint32_t kOperand = 0, kResult = 1, kContext = 2;
 constexpr uint64_t kStaged = 4096;    // bytes of each rank in flight where peers' memory cannot be reached
 constexpr uint64_t kLongRow = 1024;   // rows from here on are worked on where they lie
 constexpr uint64_t kAtOnce = 32768;   // bytes of a piece that is read once and written to several ranks
+constexpr uint64_t kOneCopy = 131072;  // bytes of a piece that is written to one rank
 
 // The [outer, dim, inner] view of one rank's operand. A row is what lies together: dim × inner elements.
 struct View {

@@ -1,8 +1,9 @@
 // How the work of a collective is cut into blocks.
 //
-// The work of a group is a span of bytes (of the result of an all-gather, else of one rank's operand). Block k of
-// `blocks` owns slice k of it: it reads it from every rank that has it and writes it to every rank that wants it, so
-// blocks need no order, and a rank may have its result in the place of its operand.
+// The work of a group is a span of bytes (of the result of an all-gather, or of all ranks' results where they stay in
+// the caches; else of one rank's operand). Block k of `blocks` owns slice k of it: it reads it from every rank that has
+// it and writes it to every rank that wants it, so blocks need no order, and a rank may have its result in the place of
+// its operand.
 #pragma once
 #include "crossrank/abi.h"
 
