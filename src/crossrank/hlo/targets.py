@@ -14,6 +14,9 @@ from crossrank.collective.dtypes import DType, dtype
 from crossrank.collective.kinds import Kind, ReduceOp
 from crossrank.hlo.shape import Shape
 
+FAMILY = "AwsNeuron"
+"""What every target of the contract begins with."""
+
 BASES = {
     Kind.ALL_REDUCE: "AwsNeuronAllReduce",
     Kind.REDUCE_SCATTER: "AwsNeuronReduceScatter",

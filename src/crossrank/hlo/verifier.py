@@ -17,7 +17,7 @@ from crossrank.hlo.collectives import CollectiveInfo, describe, kind_of, pairs_o
 from crossrank.hlo.config import ModuleConfig
 from crossrank.hlo.module import Instruction, Module
 from crossrank.hlo.shape import Shape
-from crossrank.hlo.targets import element_type, parse_target
+from crossrank.hlo.targets import FAMILY, element_type, parse_target
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def verify(module: Module) -> list[Finding]:
     """Everything that is wrong with the collectives of a module, in order."""
     findings = []
     for i in module.instructions():
-        if i.opcode == "custom-call" and (problem := _check_target(i)):
+        if i.opcode == "custom-call" and (problem := check_target(i)):
             findings.append(Finding("target", f"%{i.name}", problem, _REMEDIES["target"], i.where))
         if kind_of(i) is None:
             continue
@@ -71,7 +71,6 @@ def verify(module: Module) -> list[Finding]:
     return findings
 
 
-FAMILY = "AwsNeuron"
 _REMEDIES = {
     "target": "`crossrank passes convert-collectives-to-custom-call` tells how targets are named",
     "groups": "every rank stands in exactly one group; `replica_groups={}` is everyone",
@@ -80,7 +79,7 @@ _REMEDIES = {
 }
 
 
-def _check_target(i: Instruction) -> str:
+def check_target(i: Instruction) -> str:
     """What is wrong with the name of a custom-call of the contract's family; the empty string where nothing is."""
     name = i.proto.custom_call_target
     if not name.startswith(FAMILY):

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from crossrank.collective.dtypes import DType
 from crossrank.errors import InputError
 from crossrank.hlo.module import Module
-from crossrank.hlo.targets import CATALOGUE, SUFFIXES, element_type, parse_target
+from crossrank.hlo.targets import CATALOGUE, FAMILY, SUFFIXES
+from crossrank.hlo.verifier import check_target
 from crossrank.passes import Pass, register
 from crossrank.remarks import Remarks
-
-FAMILY = "AwsNeuron"
 
 
 @register
@@ -35,18 +33,13 @@ class VerifyCollectiveTargets(Pass[Module]):
             if not name.startswith(FAMILY):
                 continue
             if name not in CATALOGUE:
-                why = "is not in the catalogue of collective targets"
-            elif (told := parse_target(name)) and told.dtype is not (actual := element_type(i.shape)):
-                why = f"contradicts its result, which is {_named(actual)}"
+                problem = f"{name} is not in the catalogue of collective targets"
             else:
-                continue
-            bad.append(f"%{i.name}: {name} {why}")
-            remarks.declined(f"%{i.name}", f"{name} {why}", i.where)
+                problem = check_target(i)
+            if problem:
+                bad.append(f"%{i.name}: {problem}")
+                remarks.declined(f"%{i.name}", problem, i.where)
         if bad:
             more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
             raise InputError(bad[0] + more, f"legal types are {', '.join(SUFFIXES)}; legal reductions Add, Max, Min")
         return False
-
-
-def _named(dtype: DType | None) -> str:
-    return dtype.name if dtype else "of several types"
