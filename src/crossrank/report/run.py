@@ -14,6 +14,9 @@ def show_run(report: RunReport) -> None:
     out = terminal.out()
     passes = ",".join(p.spec for p in report.passes) or "no passes"
     out.print(f"[bold]{escape(report.file)}[/] on {report.ranks} ranks: {escape(passes)}")
+    if report.raised_for_original:
+        calls = f"{report.raised_for_original} custom-call{'s' if report.raised_for_original > 1 else ''}"
+        out.print(f"the file holds {calls} of the contract: raised to native collectives, they are the original")
     out.print()
     changes = terminal.table("collective", "original", "rewritten", right=("original", "rewritten"))
     for kind in sorted({*report.before, *report.after}):

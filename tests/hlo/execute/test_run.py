@@ -346,6 +346,7 @@ def test_a_converted_file_is_raised_to_get_its_original() -> None:
     report = run(hlo(entry.replace(",\n    ", ", "), header="replica_count=4"), passes="")
     assert report.result["exact"]
     assert report.before == {"all-reduce": 1}
+    assert report.raised_for_original == 1
     assert report.custom_calls == {"AwsNeuronAllReduceMax_f32": 1}
 
 

@@ -82,6 +82,7 @@ class RunReport:
     before: dict[str, int]
     after: dict[str, int]
     custom_calls: dict[str, int]
+    raised_for_original: int
     result: dict[str, Any] = field(repr=False)
 
     @property
@@ -131,6 +132,7 @@ class RunReport:
             "outputs": self.result["outputs"],
             "collectives": {"before": self.before, "after": self.after},
             "custom_calls": self.custom_calls,
+            "raised_for_original": self.raised_for_original,
             "first_difference": self.result["first_difference"],
             "untouched": self.result["untouched"],
             "golden": self.result["golden"],
@@ -193,6 +195,7 @@ def run_module(
         before=count_native(original),
         after=count_native(rewritten),
         custom_calls=count_converted(rewritten),
+        raised_for_original=sum(count_converted(file.module).values()),
         result=result,
     )
 
