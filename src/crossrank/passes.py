@@ -120,8 +120,9 @@ def _build(spec: ArgSpec) -> Pass[Any]:
             raise InputError(f"pass {spec.name} has no option {key}", remedy)
     try:
         return cls.from_spec(spec)
-    except ValueError as error:
-        raise InputError(f"pass {spec.name}: {error}", f"`crossrank passes {spec.name}` tells its options") from None
+    except ValueError:
+        takes = ", ".join(f"{o['name']} ({o['type']})" for o in describe_pass(cls)["options"])
+        raise InputError(f"pass {spec.name}: it cannot take {str(spec).removeprefix(spec.name)}", f"its options are {takes}") from None
 
 
 def parse_passes(text: str) -> list[Pass[Any]]:

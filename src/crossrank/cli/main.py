@@ -62,9 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _placed(message: str, parsed: argparse.Namespace) -> str:
-    """The message, with the file that it is about."""
-    path = getattr(parsed, "file", "")
-    return message if not path or path in message.splitlines()[0] else f"{path}: {message}"
+    """The message; where it begins with an instruction, behind the file that has it."""
+    return f"{parsed.file}: {message}" if message.startswith("%") else message
 
 
 def _drop_output() -> None:
