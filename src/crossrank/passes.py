@@ -122,7 +122,8 @@ def _build(spec: ArgSpec) -> Pass[Any]:
         return cls.from_spec(spec)
     except ValueError:
         takes = ", ".join(f"{o['name']} ({o['type']})" for o in describe_pass(cls)["options"])
-        raise InputError(f"pass {spec.name}: it cannot take {str(spec).removeprefix(spec.name)}", f"its options are {takes}") from None
+        given = str(spec).removeprefix(spec.name)
+        raise InputError(f"pass {spec.name}: it cannot take {given}", f"its options are {takes}") from None
 
 
 def parse_passes(text: str) -> list[Pass[Any]]:

@@ -184,7 +184,12 @@ def run_module(
             save_outputs=options.outputs is not None,
             absent_rank=options.absent_rank,
         ).save(folder)
-        result = _in_child(folder, original.world, options, progress or (lambda _event: None))
+        try:
+            result = _in_child(folder, original.world, options, progress or (lambda _event: None))
+        except InputError as error:
+            if error.what.startswith("XLA"):  # it speaks of the module, and does not know the file
+                raise InputError(f"{file.path}: {error.what}", error.remedy) from None
+            raise
         if options.outputs is not None:
             _keep_outputs(folder / "outputs.npz", options.outputs)
     return RunReport(
