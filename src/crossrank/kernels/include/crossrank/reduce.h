@@ -61,9 +61,9 @@ struct Xor {
   static typename N::Held apply(const typename N::Held& a, const typename N::Held& b) { return a ^ b; }
 };
 
-#if defined(__AVX512F__)
-constexpr size_t kAccumulators = 8;
-#elif defined(__AVX__)
+// Lines of each input in flight, times the vectors that a line is held in. There are registers for more, but the inputs
+// of all ranks lie alike in their pages, and more of them at once push one another out of the first cache.
+#if defined(__AVX__)
 constexpr size_t kAccumulators = 4;
 #else
 constexpr size_t kAccumulators = 2;
