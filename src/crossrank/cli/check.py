@@ -7,8 +7,8 @@ import json
 
 from crossrank.check.modules import check_module
 from crossrank.cli.options import Commands, add_file, add_json, add_ranks
-from crossrank.hlo.execute.preflight import set_world
 from crossrank.hlo.io import read_module
+from crossrank.hlo.world import set_world
 from crossrank.report.findings import show_findings
 
 

@@ -6,9 +6,9 @@ import argparse
 import json
 
 from crossrank.cli.options import Commands, add_file, add_json, add_ranks
-from crossrank.hlo.execute.preflight import set_world
 from crossrank.hlo.inventory import inventory, totals
 from crossrank.hlo.io import read_module
+from crossrank.hlo.world import set_world
 from crossrank.report.inventory import show_inventory
 
 

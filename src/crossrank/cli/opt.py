@@ -7,10 +7,10 @@ import json
 import sys
 
 from crossrank.cli.options import Commands, add_file, add_json, add_passes, add_ranks, chosen_passes
-from crossrank.hlo.execute.preflight import set_world
 from crossrank.hlo.io import read_module, to_text, write_module
 from crossrank.hlo.module import Module
 from crossrank.hlo.statistics import Statistics
+from crossrank.hlo.world import set_world
 from crossrank.passes import PassResult, run_passes
 from crossrank.report import terminal
 from crossrank.report.statistics import show_statistics

@@ -10,7 +10,7 @@ import gzip
 import re
 import sys
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,10 +57,6 @@ class ModuleFile:
     _elided_origins: frozenset[int] = field(default=frozenset(), repr=False)
     _wrapper: Any = field(default=None, repr=False)
     _raw: bytes = field(default=b"", repr=False)
-
-    def with_module(self, module: Module) -> ModuleFile:
-        """The same file with another module in it."""
-        return replace(self, module=module)
 
 
 def read_bytes(path: str) -> bytes:

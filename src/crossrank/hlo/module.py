@@ -214,11 +214,6 @@ class Computation:
         return str(self.proto.name)
 
     @property
-    def is_entry(self) -> bool:
-        """Whether the module starts here."""
-        return self.module.entry is self
-
-    @property
     def is_fusion(self) -> bool:
         """Whether this is the body of a fusion."""
         return any(c.opcode == "fusion" for c in self.callers)

@@ -25,10 +25,10 @@ def text_to_proto(text: str, name: str = "the module") -> bytes:
         raise ValueError(_parse_error(str(error))) from None
 
 
-def proto_to_text(data: bytes, *, large_constants: bool = True) -> str:
+def proto_to_text(data: bytes) -> str:
     """Serialized module message → text as XLA prints it; ValueError where XLA refuses the module."""
     options = _hlo.HloPrintOptions()
-    options.print_large_constants = large_constants
+    options.print_large_constants = True
     module = _load(data)
     try:
         return str(module.to_string(options))

@@ -7,11 +7,11 @@ from collections import Counter
 from crossrank.collective.dtypes import PRED
 from crossrank.collective.kinds import Kind
 from crossrank.errors import InputError
-from crossrank.hlo.collectives import kind_of
 from crossrank.hlo.io import DUMP_REMEDY, ELIDED_REMEDY, ModuleFile
 from crossrank.hlo.module import Instruction, Module
 from crossrank.hlo.shape import Shape
 from crossrank.hlo.verifier import verify
+from crossrank.hlo.world import set_world
 
 # start/done pairs and what only a device's runtime has
 _FOREIGN = {
@@ -53,25 +53,6 @@ def check_runnable(file: ModuleFile, ranks: int | None) -> None:
     _check_opcodes(file.path, module)
     for finding in verify(module):
         raise InputError(f"{file.path}: {finding}", finding.remedy)
-
-
-def set_world(file: ModuleFile, ranks: int | None) -> None:
-    """Settle the number of ranks: what the file says, or ``ranks`` where it does not say."""
-    config = file.module.config
-    world = file.module.world
-    if ranks is None or ranks == world:
-        return
-    if ranks < 1:
-        raise InputError(f"--ranks {ranks}: there is no run on fewer than one rank")
-    if config.says_ranks:
-        raise InputError(
-            f"{file.path} is a module for {world} ranks, not {ranks}",
-            f"leave --ranks away, or give --ranks {world}",
-        )
-    # ids are partitions where collectives have channels
-    partitions = any(kind_of(i) is not None and i.proto.channel_id for i in file.module.instructions())
-    key = "num_partitions" if partitions else "replica_count"
-    file.module.config = config.with_fields(**{key: ranks})
 
 
 def _single_bits(shape: Shape) -> bool:

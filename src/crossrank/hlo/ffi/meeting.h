@@ -90,7 +90,6 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
   uint64_t moved_ = 0;
   std::atomic<bool> started_{false};
   std::atomic<int> lingering_{0};
-  std::atomic<int> workers_{0};
 
   std::mutex mutex_;  // guards what follows
   bool over_ = false;
