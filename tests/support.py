@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from crossrank.hlo.execute.run import RunOptions, RunReport, run_module
 from crossrank.hlo.io import ModuleFile, parse_module, read_bytes, to_text
 from crossrank.hlo.module import Instruction, Module
 from crossrank.passes import PassResult, parse_passes, run_passes
@@ -76,6 +77,12 @@ def opcodes(module: Module) -> list[str]:
 def apply(module: Module, passes: str) -> PassResult:
     """Run one pass."""
     return run_passes(module, parse_passes(passes))[0]
+
+
+def run_values(text: str, passes: str, **options: Any) -> RunReport:
+    """Run a module and what ``passes`` make of it on all its ranks; the report compares every value of every rank."""
+    file = parse_module(text.encode(), "test.hlo")
+    return run_module(file, parse_passes(passes), RunOptions(**{"iters": 0, "limit_s": 30.0, **options}))
 
 
 def reread(file: ModuleFile) -> ModuleFile:

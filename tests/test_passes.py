@@ -65,7 +65,7 @@ def test_options(options: str, value: bool) -> None:
         ("inline-call", "unknown pass inline-call\ndid you mean inline-calls?"),
         ("zzz", "unknown pass zzz\n`crossrank passes` lists"),
         (f"{CONVERT}{{all_computation=true}}", "has no option all_computation\ndid you mean all_computations?"),
-        ("inline-calls{x=1}", "pass inline-calls has no option x\nit has no options"),
+        ("inline-calls{x=1}", "pass inline-calls has no option x\nits options are execution_threads"),
         (f"{CONVERT}{{all_computations=7}}", f"pass {CONVERT}: "),
         ("inline-calls{", "cannot read the passes 'inline-calls{'"),
         ("a b", "a b"),

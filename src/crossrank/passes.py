@@ -15,7 +15,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
+from typing import Any, ClassVar, Generic, TypeVar, get_args, get_type_hints
 
 from xdsl.utils.arg_spec import ArgSpec, ArgSpecConvertible, parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError
@@ -153,6 +153,7 @@ def skip(passes: Sequence[Pass[Any]], names: Iterable[str]) -> list[Pass[Any]]:
 def describe_pass(cls: PassClass) -> dict[str, Any]:
     """A pass as data: ``name, summary, text, options [{name, type, default, text}]``."""
     hints = get_type_hints(cls)
+    shared = {f.name for base in cls.__mro__[1:] if dataclasses.is_dataclass(base) for f in dataclasses.fields(base)}
     return {
         "name": cls.name,
         "summary": cls.summary(),
@@ -161,13 +162,17 @@ def describe_pass(cls: PassClass) -> dict[str, Any]:
         "options": [
             {
                 "name": f.name,
-                "type": getattr(hints[f.name], "__name__", str(hints[f.name])),
+                "type": _type_name(hints[f.name]),
                 "default": None if f.default is dataclasses.MISSING else f.default,
                 "text": f.metadata.get("help", ""),
             }
-            for f in dataclasses.fields(cls)
+            for f in sorted(dataclasses.fields(cls), key=lambda f: f.name in shared)  # its own first
         ],
     }
+
+
+def _type_name(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
 
 
 @dataclass(frozen=True)

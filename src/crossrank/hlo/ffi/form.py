@@ -20,6 +20,7 @@ from crossrank.collective.groups import ExplicitGroups
 from crossrank.collective.kinds import Kind, ReduceOp
 from crossrank.collective.semantics import Collective
 from crossrank.errors import InputError
+from crossrank.hlo.build import ReductionBodies, convert, element, tuple_of
 from crossrank.hlo.collectives import (
     GROUP_FIELDS,
     CollectiveInfo,
@@ -34,7 +35,7 @@ from crossrank.hlo.ffi.open_calls import open_calls
 from crossrank.hlo.ffi.replicas import Ranks, as_replicas
 from crossrank.hlo.ffi.split import split_variadic
 from crossrank.hlo.module import Computation, Instruction, Module
-from crossrank.hlo.passes.raise_custom_call_collectives import ReductionBodies, raise_collective
+from crossrank.hlo.passes.raise_custom_call_collectives import raise_collective
 from crossrank.hlo.shape import Shape
 from crossrank.hlo.targets import element_type
 
@@ -232,7 +233,7 @@ class _Former:
         operands = []
         for o in i.operands:
             pin = self._identity(o, i, watch)
-            operands.append(_convert(pin, F32) if half else pin)
+            operands.append(convert(pin, F32) if half else pin)
         i.set_operands(operands)
         users = list(i.users)
         was_root = i.is_root
@@ -243,11 +244,11 @@ class _Former:
         c = i.computation
 
         def out(value: Instruction) -> Instruction:
-            return self._identity(_convert(value, F16) if half else value, i, watch=False)
+            return self._identity(convert(value, F16) if half else value, i, watch=False)
 
         if i.shape.is_tuple:
-            parts = [out(_element(i, n)) for n in range(len(i.shape.elements))]
-            new = c.add("tuple", Shape.tuple_of([p.shape for p in parts]), parts)
+            parts = [out(element(i, n)) for n in range(len(i.shape.elements))]
+            new = tuple_of(c, parts)
         else:
             new = out(i)
         for u in users:
@@ -310,8 +311,7 @@ class _Former:
         self._give(moved, call, choice)
         token = c.add("after-all", _TOKEN)
         for done in list(recv.users):
-            result = c.add("tuple", Shape.tuple_of([payload.as_row_major(), _TOKEN]), [moved, token])
-            result.take_place_of(done)
+            tuple_of(c, [moved, token]).take_place_of(done)
         for done in list(send.users):
             c.add("after-all", _TOKEN).take_place_of(done)
         c.remove_dead([recv, send])
@@ -377,17 +377,6 @@ def _dies_at(value: Instruction, user: Instruction) -> bool:
         if value.opcode not in _ALIASES:
             return value.shape.is_array
         value, user = value.operands[0], value
-
-
-def _convert(value: Instruction, to: DType) -> Instruction:
-    return value.computation.add("convert", value.shape.with_dtype(to), [value])
-
-
-def _element(value: Instruction, n: int) -> Instruction:
-    def edit(proto: Any) -> None:
-        proto.tuple_index = n
-
-    return value.computation.add("get-tuple-element", value.shape.elements[n], [value], edit=edit)
 
 
 def _each_leaf(shape: Shape, change: Callable[[Shape], Shape]) -> Shape:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from crossrank.collective.dtypes import dtype
+from crossrank.collective.dtypes import U32
+from crossrank.hlo.build import reshape, scalar, transpose
 from crossrank.hlo.collectives import kind_of
 from crossrank.hlo.module import Computation, Instruction, Module
 from crossrank.hlo.shape import Shape
 
-_U32 = Shape(dtype("u32"), (), ())
+_U32 = Shape(U32, (), ())
 
 
 class Ranks:
@@ -34,24 +35,16 @@ class Ranks:
         """The replica of the rank, ``u32[]``."""
         if self.num_partitions == 1:
             return self.rank(c)
-        return self._arithmetic(c, "divide") if self.replica_count > 1 else _constant(c, 0)
+        return self._arithmetic(c, "divide") if self.replica_count > 1 else scalar(c, 0, U32)
 
     def partition(self, c: Computation) -> Instruction:
         """The partition of the rank, ``u32[]``."""
         if self.replica_count == 1:
             return self.rank(c)
-        return self._arithmetic(c, "remainder") if self.num_partitions > 1 else _constant(c, 0)
+        return self._arithmetic(c, "remainder") if self.num_partitions > 1 else scalar(c, 0, U32)
 
     def _arithmetic(self, c: Computation, opcode: str) -> Instruction:
-        return c.add(opcode, _U32, [self.rank(c), _constant(c, self.num_partitions)])
-
-
-def _constant(c: Computation, value: int) -> Instruction:
-    def edit(proto: Any) -> None:
-        _U32.write(proto.literal.shape)
-        proto.literal.u32s.append(value)
-
-    return c.add("constant", _U32, edit=edit)
+        return c.add(opcode, _U32, [self.rank(c), scalar(c, self.num_partitions, U32)])
 
 
 def as_replicas(module: Module) -> Ranks:
@@ -90,13 +83,13 @@ def _open_bitcast(i: Instruction) -> None:
     physical_in = tuple((source.layout or ())[::-1])
     physical_out = tuple((result.layout or ())[::-1])
     if not source.row_major:
-        x = _transpose(c, x, physical_in)
+        x = transpose(x, physical_in)
     dims = [result.dims[d] for d in physical_out]
     if list(x.shape.dims) != dims:
-        x = c.add("reshape", result.with_dims(dims), [x], like=i)
+        x = reshape(x, dims, like=i)
     if not result.row_major:
         inverse = tuple(physical_out.index(d) for d in range(len(physical_out)))
-        x = _transpose(c, x, inverse)
+        x = transpose(x, inverse)
     if x is i.operands[0]:
         x = c.add("copy", result.as_row_major(), [x], like=i)
     x.take_place_of(i)
@@ -108,12 +101,7 @@ def _open_constant(i: Instruction) -> None:
     physical = i.shape.with_dims([i.shape.dims[d] for d in order])
     physical.write(i.edit().literal.shape)
     i.set_shape(physical)
-    i.replace_all_uses_with(_transpose(i.computation, i, tuple(order.index(d) for d in range(len(order)))))
-
-
-def _transpose(c: Computation, x: Instruction, permutation: tuple[int, ...]) -> Instruction:
-    shape = x.shape.with_dims([x.shape.dims[d] for d in permutation])
-    return c.add("transpose", shape, [x], edit=lambda p: p.dimensions.extend(permutation))
+    i.replace_all_uses_with(transpose(i, tuple(order.index(d) for d in range(len(order)))))
 
 
 def _plain(i: Instruction) -> None:

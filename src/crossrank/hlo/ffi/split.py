@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from crossrank.hlo.build import tuple_of
 from crossrank.hlo.module import Instruction
-from crossrank.hlo.shape import Shape
 
 
 def split_variadic(i: Instruction) -> list[Instruction]:
@@ -14,6 +14,5 @@ def split_variadic(i: Instruction) -> list[Instruction]:
         part = c.clone_in(i, [operand])
         part.set_shape(shape)
         parts.append(part)
-    whole = c.add("tuple", Shape.tuple_of([p.shape for p in parts]), parts)
-    whole.take_place_of(i)
+    tuple_of(c, parts).take_place_of(i)
     return parts

@@ -13,9 +13,10 @@ from crossrank.hlo.collectives import (
     config_of,
     describe,
 )
+from crossrank.hlo.hlo_pass import WRAPPERS, HloPass
 from crossrank.hlo.module import Instruction, Module
 from crossrank.hlo.targets import BASES, INFIXES, UNKNOWN_DTYPE, UNKNOWN_OP, target_for
-from crossrank.passes import Pass, option, register
+from crossrank.passes import option, register
 from crossrank.remarks import Remarks
 
 # what a native collective says in fields that a custom-call does not have
@@ -31,7 +32,7 @@ API_VERSION_ORIGINAL = 1
 
 @register
 @dataclass(frozen=True)
-class ConvertCollectivesToCustomCall(Pass[Module]):
+class ConvertCollectivesToCustomCall(HloPass):
     """Turns all-reduce, reduce-scatter and all-gather into custom-calls whose target names kind, reduction and type.
 
     Matches exactly these three opcodes in the entry computation, or with `all_computations` in every computation that
@@ -54,11 +55,12 @@ class ConvertCollectivesToCustomCall(Pass[Module]):
     def run(self, module: Module, remarks: Remarks) -> bool:
         """Convert; returns whether anything was converted."""
         found: list[tuple[Instruction, CollectiveInfo]] = []
-        for computation in module.computations if self.all_computations else [module.entry]:
+        scope = self.computations(module, wrapped=True) if self.all_computations else self.entry(module)
+        for computation in scope:
             matched = [i for i in computation.post_order() if i.opcode in _OPCODES]
             if not matched:
                 continue
-            wrappers = {c.opcode for c in computation.callers} & {"fusion", "async-start"}
+            wrappers = {c.opcode for c in computation.callers}.intersection(WRAPPERS)
             for i in matched:
                 info = describe(i)
                 assert info is not None

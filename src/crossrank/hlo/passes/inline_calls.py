@@ -6,14 +6,15 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
+from crossrank.hlo.hlo_pass import HloPass
 from crossrank.hlo.module import Computation, Instruction, Module
-from crossrank.passes import Pass, register
+from crossrank.passes import register
 from crossrank.remarks import Remarks
 
 
 @register
 @dataclass(frozen=True)
-class InlineCalls(Pass[Module]):
+class InlineCalls(HloPass):
     """Puts the body of each `call` in the place of the call.
 
     Matches every `call` in every computation, callees first, so that nested calls end up in the caller too. JAX keeps
@@ -32,6 +33,8 @@ class InlineCalls(Pass[Module]):
         changed = False
         inliner = Inliner(module)
         for computation in module.reachable():
+            if not self.covers(computation):
+                continue
             calls = [i for i in computation.post_order() if i.opcode == "call"]
             for call in calls:
                 place = call.frontend_attributes.get("_xla_compute_type")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from crossrank.collective.dtypes import DType
 from crossrank.collective.kinds import Kind
 from crossrank.errors import InputError
+from crossrank.hlo.build import ReductionBodies
 from crossrank.hlo.collectives import (
     GROUPS_ATTRIBUTE,
     NATIVE_CONFIG_ATTRIBUTE,
@@ -17,15 +16,15 @@ from crossrank.hlo.collectives import (
     kind_of,
     write_groups,
 )
-from crossrank.hlo.module import Computation, Instruction, Module
-from crossrank.hlo.shape import Shape
-from crossrank.passes import Pass, register
+from crossrank.hlo.hlo_pass import HloPass
+from crossrank.hlo.module import Instruction, Module
+from crossrank.passes import register
 from crossrank.remarks import Remarks
 
 
 @register
 @dataclass(frozen=True)
-class RaiseCustomCallCollectives(Pass[Module]):
+class RaiseCustomCallCollectives(HloPass):
     """Turns custom-calls of the naming contract back into native collectives.
 
     Matches `custom-call`s whose target is a name of the contract, the UNKNOWN forms included, in all computations.
@@ -43,8 +42,11 @@ class RaiseCustomCallCollectives(Pass[Module]):
         """Raise; returns whether anything was raised."""
         bodies = ReductionBodies(module)
         changed = False
-        for i in list(module.instructions()):
-            if i.opcode != "custom-call" or kind_of(i) is None:
+        found = [
+            i for c in self.computations(module, wrapped=True) for i in c.post_order() if i.opcode == "custom-call"
+        ]
+        for i in found:
+            if kind_of(i) is None:
                 continue
             info = describe(i)
             assert info is not None
@@ -89,36 +91,3 @@ def raise_collective(i: Instruction, info: CollectiveInfo, bodies: ReductionBodi
         proto.dimensions.append(info.dim)
     if info.reduction is not None:
         i.set_called([bodies.get(info.reduction, next(i.shape.leaves()).dtype)])
-
-
-class ReductionBodies:
-    """Bodies `op(parameter 0, parameter 1)` on scalars, made on demand, one for each op and type."""
-
-    def __init__(self, module: Module) -> None:
-        self._module = module
-        self._made: dict[tuple[str, DType], Computation] = {}
-
-    def get(self, opcode: str, dtype: DType) -> Computation:
-        """The body for an HLO opcode on scalars of a type."""
-        key = (opcode, dtype)
-        if key not in self._made:
-            scalar = Shape(dtype, (), ())
-            body = self._module.add_computation(f"{opcode}_{dtype.name}")
-            a, b = (
-                body.add("parameter", scalar, name=f"{name}_{opcode}", edit=_numbered(n)) for n, name in enumerate("ab")
-            )
-            body.set_root(body.add(opcode, scalar, [a, b], name=f"{opcode}_root"))
-            shape = body.proto.program_shape
-            for name in (a.name, b.name):
-                scalar.write(shape.parameters.add())
-                shape.parameter_names.append(name)
-            scalar.write(shape.result)
-            self._made[key] = body
-        return self._made[key]
-
-
-def _numbered(n: int) -> Callable[[Any], None]:
-    def edit(proto: Any) -> None:
-        proto.parameter_number = n
-
-    return edit

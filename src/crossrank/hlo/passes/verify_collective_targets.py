@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from crossrank.errors import InputError
+from crossrank.hlo.hlo_pass import HloPass
 from crossrank.hlo.module import Module
 from crossrank.hlo.targets import CATALOGUE, FAMILY, SUFFIXES
 from crossrank.hlo.verifier import check_target
-from crossrank.passes import Pass, register
+from crossrank.passes import register
 from crossrank.remarks import Remarks
 
 
 @register
 @dataclass(frozen=True)
-class VerifyCollectiveTargets(Pass[Module]):
+class VerifyCollectiveTargets(HloPass):
     """Refuses a module in which a custom-call `AwsNeuron…` has a target outside the catalogue.
 
     Checks every `custom-call` of every computation whose target begins with `AwsNeuron`: names that say `UNKNOWNOP` or
@@ -28,7 +29,7 @@ class VerifyCollectiveTargets(Pass[Module]):
     def run(self, module: Module, remarks: Remarks) -> bool:
         """Check all targets; InputError with the first bad one. Returns False: nothing changes."""
         bad = []
-        for i in module.instructions():
+        for i in (i for c in self.computations(module, wrapped=True) for i in c.post_order()):
             name = i.proto.custom_call_target if i.opcode == "custom-call" else ""
             if not name.startswith(FAMILY):
                 continue
