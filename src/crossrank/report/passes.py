@@ -36,5 +36,5 @@ def show_pass(p: Mapping[str, Any]) -> None:
         out.print()
         rows = terminal.table("option", "type", "default", "what it does")
         for o in p["options"]:
-            rows.add_row(o["name"], o["type"], str(o["default"]).lower(), escape(o["text"]))
+            rows.add_row(o["name"], escape(o["type"]), str(o["default"]).lower(), escape(o["text"]))
         terminal.show(rows)
