@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,7 +37,7 @@ from crossrank.hlo.execute.compare import (  # noqa: E402
     compare_output,
 )
 from crossrank.hlo.execute.inputs import ByRank, read_inputs, save_arrays  # noqa: E402
-from crossrank.hlo.execute.request import RESULT, Request  # noqa: E402
+from crossrank.hlo.execute.request import ORIGINAL, RESULT, Request, Variant  # noqa: E402
 from crossrank.hlo.execute.xla_cpu import Executable, fetch, place, prepare_library_calls  # noqa: E402
 from crossrank.hlo.ffi.form import Backend, Call, Choose, Left, RunForm, call_of, run_form  # noqa: E402
 from crossrank.hlo.ffi.native import Native  # noqa: E402
@@ -68,6 +68,9 @@ class Session:
         self.oracle = OracleBackend(self.native)
         self.backend: Backend = make_backend(self.request.backend, self.native)
         self.config = ModuleConfig(self.request.config)
+        self.placed: list[Any] = []
+        self.golden: dict[int, ByRank] = {}
+        self._references: dict[frozenset[int] | None, list[ByRank]] = {}  # what the original gave, by what was pinned
 
     # -- forms ---------------------------------------------------------------------------------------------------------
     def _module(self, name: str) -> Module:
@@ -84,15 +87,19 @@ class Session:
             return self.backend
         return self._left(call, Left.NATIVE)
 
-    def _pinned(self, on_oracle: set[int]) -> Choose:
-        pinned = set(self.request.pinned)
+    def _pinned(self, pinned: frozenset[int] | None, on_oracle: frozenset[int] = frozenset()) -> Choose:
+        """Pins the collectives of these origins (None: all) in the original."""
 
         def choose(i: Instruction, _info: CollectiveInfo, call: Call) -> Left | Backend:
             if i.origin in on_oracle:
                 return self.oracle
-            return self._left(call, Left.PINNED if i.origin in pinned else Left.NATIVE)
+            return self._left(call, Left.PINNED if pinned is None or i.origin in pinned else Left.NATIVE)
 
         return choose
+
+    def _rewritten_pinned(self, i: Instruction, info: CollectiveInfo, call: Call) -> Left | Backend:
+        choice = self._rewritten(i, info, call)
+        return Left.PINNED if choice is Left.NATIVE else choice
 
     def _compile(self, name: str, what: str, choose: Choose) -> tuple[Executable, RunForm]:
         _say(stage=f"XLA compiles {what}")
@@ -115,74 +122,103 @@ class Session:
     def run(self) -> dict[str, Any]:
         """Do all of it; returns the result as JSON data."""
         request = self.request
-        module = self._module("original.pb")
+        module = self._module(ORIGINAL)
         prepare_library_calls(module)
         self._prepare_kernels()
-        original, _ = self._compile("original.pb", "the original", self._untouched)
-        rewritten, form = self._compile("rewritten.pb", "the rewritten module", self._rewritten)
-        arguments, golden = read_inputs(module, str(self.folder / "inputs.npz"))
-        placed = [place(by_rank) for by_rank in arguments]
-        _say(stage="runs both modules")
+        original, _ = self._compile(ORIGINAL, "the original", self._untouched)
+        arguments, self.golden = read_inputs(module, str(self.folder / "inputs.npz"))
+        self.placed = [place(by_rank) for by_rank in arguments]
+        results = []
+        for n, variant in enumerate(request.variants):
+            last = n + 1 == len(request.variants)
+            try:
+                results.append(self._compare_with(original, variant, last))
+            except InputError as error:
+                if last:
+                    raise
+                results.append({"error": error.what, "remedy": error.remedy})
+        return {"variants": results}
+
+    def _compare_with(self, original: Executable, variant: Variant, last: bool) -> dict[str, Any]:
+        request = self.request
+        rewritten, form = self._compile(variant.file, variant.what, self._rewritten)
+        _say(stage=f"runs the original and {variant.what}")
         if request.absent_rank is not None:
             self.native.absent(request.absent_rank)
         # first, for it can say who did not come where XLA's own collectives only abort
-        actual = self._run(rewritten, placed)
+        actual = self._run(rewritten)
         self.native.absent(None)
-        expected = self._run(original, placed)
-        tolerance = Tolerance(request.tolerance, tuple(request.changed))
-        within = None if request.exactly else tolerance
-        untouched_outputs = expected
-        result = _compare(expected, actual, within)
-        reference = "original"
-        untouched = result
-        if not result["exact"] and request.pinned:
-            reference, expected = "pinned original", self._run_pinned(placed)
-            result = _compare(expected, actual, within)
+        untouched = self._references.get(frozenset()) or self._run(original)
+        self._references[frozenset()] = untouched
+        tolerance = Tolerance(request.tolerance, tuple(variant.changed))
+        within = None if variant.exactly and request.tolerance is None else tolerance
+        compared = _compare(untouched, actual, within)
+        reference, result = self._closest(variant, actual, within, compared)
         result |= {
             "reference": reference,
             "untouched": {
-                "exact": untouched["exact"],
-                "max_rel_err": max((o["max_rel_err"] for o in untouched["outputs"]), default=0.0),
+                "exact": compared["exact"],
+                "max_rel_err": max((o["max_rel_err"] for o in compared["outputs"]), default=0.0),
             },
-            "golden": _compare_golden(golden, actual, untouched_outputs, tolerance),
+            "golden": _compare_golden(self.golden, actual, untouched, tolerance),
             "raised": form.raised,
             "calls": len(form.calls),
-            "time_ms": self._time(original, rewritten, placed),
         }
-        if request.save_outputs:
-            save_arrays(self.folder / "outputs.npz", {f"o{n}": np.stack(by_rank) for n, by_rank in enumerate(actual)})
+        if last:
+            result["time_ms"] = self._time(original, rewritten)
+            if request.save_outputs:
+                outputs = {f"o{n}": np.stack(by_rank) for n, by_rank in enumerate(actual)}
+                save_arrays(self.folder / "outputs.npz", outputs)
         return result
+
+    def _closest(
+        self, variant: Variant, actual: list[ByRank], within: Tolerance | None, compared: dict[str, Any]
+    ) -> tuple[str, dict[str, Any]]:
+        """The reference that says most: XLA treats native collectives in ways of its own until they are pinned."""
+        reference, result = "original", dict(compared)
+        if not result["exact"] and variant.pinned:
+            reference = "pinned original"
+            result = _compare(self._run_pinned(frozenset(variant.pinned)), actual, within)
+        if not result["equal"] and variant.keeps_native:
+            exe, _ = self._compile(variant.file, f"{variant.what}, pinned", self._rewritten_pinned)
+            pinned = _compare(self._run_pinned(None), self._run(exe), within)
+            if pinned["equal"]:
+                reference, result = "pinned original, with native collectives pinned on both sides", pinned
+        return reference, result
 
     def _prepare_kernels(self) -> None:
         if self.backend.name != "kernels":
             return
         calls = [
             call
-            for i, info in collectives(self._module("rewritten.pb"))
+            for variant in self.request.variants
+            for i, info in collectives(self._module(variant.file))
             if info.converted and (info.reduce_op is not None or not info.kind.reduces)
             for call in [call_of(i, info, self.config)]
             if self.backend.serves(call)
         ]
         prepare(calls, lambda done, total: _say(stage="compiles kernels", done=done, total=total))
 
-    def _run(self, exe: Executable, placed: Sequence[Any]) -> list[ByRank]:
+    def _run(self, exe: Executable) -> list[ByRank]:
         try:
-            _, outputs = exe.run(placed)
+            _, outputs = exe.run(self.placed)
             return fetch(outputs)
         except jax.errors.JaxRuntimeError as error:
             raise RunError(self.native.failure() or str(error).splitlines()[0]) from None
 
-    def _run_pinned(self, placed: Sequence[Any]) -> list[ByRank]:
+    def _run_pinned(self, pinned: frozenset[int] | None) -> list[ByRank]:
         """The original, pinned; and again with what met a NaN on the oracle, which keeps it where XLA drops it."""
-        exe, form = self._compile("original.pb", "the pinned original", self._pinned(set()))
-        outputs = self._run(exe, placed)
-        dropped = {origin for pin, origin in form.pins.items() if self.native.nan_seen(pin)}
-        if dropped:
-            exe, _ = self._compile("original.pb", "the pinned original with NaN kept", self._pinned(dropped))
-            outputs = self._run(exe, placed)
-        return outputs
+        if pinned not in self._references:
+            exe, form = self._compile(ORIGINAL, "the pinned original", self._pinned(pinned))
+            outputs = self._run(exe)
+            dropped = frozenset(origin for pin, origin in form.pins.items() if self.native.nan_seen(pin))
+            if dropped and pinned is not None:  # else the rewritten module drops them too
+                exe, _ = self._compile(ORIGINAL, "the pinned original with NaN kept", self._pinned(pinned, dropped))
+                outputs = self._run(exe)
+            self._references[pinned] = outputs
+        return self._references[pinned]
 
-    def _time(self, original: Executable, rewritten: Executable, placed: Sequence[Any]) -> dict[str, float]:
+    def _time(self, original: Executable, rewritten: Executable) -> dict[str, float]:
         if not self.request.iters:
             return {}
         seconds: dict[str, list[float]] = {"original": [], "rewritten": []}
@@ -190,7 +226,7 @@ class Session:
             _say(stage="times both modules", done=n, total=self.request.iters)
             for name, exe in (("original", original), ("rewritten", rewritten)):
                 try:
-                    seconds[name].append(exe.run(placed)[0])
+                    seconds[name].append(exe.run(self.placed)[0])
                 except jax.errors.JaxRuntimeError as error:
                     raise RunError(self.native.failure() or str(error).splitlines()[0]) from None
         return {name: 1e3 * median(times) for name, times in seconds.items()}

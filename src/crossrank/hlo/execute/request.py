@@ -1,4 +1,4 @@
-"""What the parent asks of the child process: a folder with two modules, inputs and one JSON file."""
+"""What the parent asks of the child process: a folder with modules, inputs and one JSON file."""
 
 from __future__ import annotations
 
@@ -8,35 +8,55 @@ from pathlib import Path
 
 REQUEST = "request.json"
 RESULT = "result.json"
+ORIGINAL = "original.pb"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One rewrite of the original.
+
+    Attributes:
+        file: the module, in the folder.
+        what: what messages call it.
+        exactly: outputs must be the same bit for bit; else within the tolerance.
+        changed: types of the values that the passes changed.
+        pinned: ids of the original's collectives that it converts.
+        keeps_native: some of its own collectives are native.
+    """
+
+    file: str
+    what: str = "the rewritten module"
+    exactly: bool = True
+    changed: tuple[str, ...] = ()
+    pinned: tuple[int, ...] = ()
+    keeps_native: bool = False
 
 
 @dataclass(frozen=True)
 class Request:
-    """One run.
+    """One original, and what is to be compared with it.
 
     Attributes:
         ranks: how many.
+        variants: the rewrites, each compared with the original.
         config: the module configuration, as header fields.
         backend: who computes converted collectives.
         limit_s: seconds that a rank may wait for another.
-        iters: how often both modules are timed; 0: not at all.
-        exactly: outputs must be the same bit for bit; else within the tolerance.
+        iters: how often the original and the last variant are timed; 0: not at all.
         tolerance: relative to the largest value of an output; None: by the types.
-        changed: types of the values that the passes changed.
-        pinned: ids of the original's collectives that the rewritten module converts.
-        save_outputs: write ``outputs.npz``.
+        check_collectives: compare what each collective of the last variant gave with the oracle.
+        save_outputs: write ``outputs.npz`` with what the last variant gave.
         absent_rank: a test hook: this rank never arrives at a collective of ours.
     """
 
     ranks: int
+    variants: tuple[Variant, ...]
     config: dict[str, str] = field(default_factory=dict)
     backend: str = "kernels"
     limit_s: float = 60.0
     iters: int = 0
-    exactly: bool = True
     tolerance: float | None = None
-    changed: tuple[str, ...] = ()
-    pinned: tuple[int, ...] = ()
+    check_collectives: bool = False
     save_outputs: bool = False
     absent_rank: int | None = None
 
@@ -47,4 +67,5 @@ class Request:
     @staticmethod
     def load(folder: Path) -> Request:
         """Read it from the folder."""
-        return Request(**json.loads((folder / REQUEST).read_text()))
+        data = json.loads((folder / REQUEST).read_text())
+        return Request(**data | {"variants": tuple(Variant(**v) for v in data["variants"])})

@@ -20,7 +20,7 @@ from crossrank.errors import InputError, RunError
 from crossrank.hlo.collectives import collectives
 from crossrank.hlo.execute.inputs import ByRank, draw_inputs, load_arrays, read_inputs, save_arrays
 from crossrank.hlo.execute.preflight import check_runnable
-from crossrank.hlo.execute.request import RESULT, Request
+from crossrank.hlo.execute.request import ORIGINAL, RESULT, Request, Variant
 from crossrank.hlo.inventory import count_converted, count_native
 from crossrank.hlo.io import ModuleFile
 from crossrank.hlo.module import Module
@@ -151,16 +151,34 @@ def run_module(
         InputError: the module, the inputs or the options cannot be.
         RunError: the run failed: a limit, a kernel, a crash of XLA.
     """
+    return run_variants(file, [passes], options, progress)[-1]
+
+
+def run_variants(
+    file: ModuleFile,
+    variants: Sequence[Sequence[Pass[Module]]],
+    options: RunOptions,
+    progress: Progress | None = None,
+) -> list[RunReport]:
+    """Run ``file`` once as it is, and then as each of several lists of passes makes it; each compared with the first.
+
+    Times are taken of the last variant, and it is whose outputs are saved.
+
+    Raises:
+        InputError: the module, the inputs or the options cannot be, or XLA does not take the last variant; of another
+            one the report's ``result`` holds only the ``error``.
+        RunError: the run failed: a limit, a kernel, a crash of XLA.
+    """
     check_runnable(file, options.ranks)
-    rewritten = file.module.copy()
     original = _native_form(file.module)
-    results = run_passes(rewritten, passes)
-    kept_native = {i.origin for i, info in collectives(rewritten) if not info.converted}
-    pinned = tuple(i.id for i, _ in collectives(original) if i.origin not in kept_native)
+    made = [_make(file.module, passes, f"variant {n}.pb") for n, passes in enumerate(variants)]
+    for n, one in enumerate(made):
+        one.what = "the rewritten module" if len(made) == 1 else f"variant {n + 1} of {len(made)}"
     with tempfile.TemporaryDirectory(prefix="crossrank-") as name:
         folder = Path(name)
-        (folder / "original.pb").write_bytes(original.serialize())
-        (folder / "rewritten.pb").write_bytes(rewritten.serialize())
+        (folder / ORIGINAL).write_bytes(original.serialize())
+        for one in made:
+            (folder / one.file).write_bytes(one.module.serialize())
         try:
             if options.inputs:
                 given, golden = read_inputs(original, options.inputs)
@@ -170,17 +188,14 @@ def run_module(
             size = sum(p.shape.nbytes for p in original.entry.parameters) * original.world
             raise InputError(f"{file.path}: its arguments take {size >> 30} GiB on {original.world} ranks") from None
         _save_inputs(folder / "inputs.npz", given, golden)
-        reassociates = any(p.reassociates and r.changed for p, r in zip(passes, results, strict=True))
         Request(
             ranks=original.world,
+            variants=tuple(one.variant(original) for one in made),
             config=original.config.fields,
             backend=options.backend,
             limit_s=options.limit_s,
             iters=options.iters,
-            exactly=not reassociates and options.tolerance is None,
             tolerance=options.tolerance,
-            changed=_converted_types(rewritten),
-            pinned=pinned,
             save_outputs=options.outputs is not None,
             absent_rank=options.absent_rank,
         ).save(folder)
@@ -192,17 +207,56 @@ def run_module(
             raise
         if options.outputs is not None:
             _keep_outputs(folder / "outputs.npz", options.outputs)
-    return RunReport(
-        file=file.path,
-        ranks=original.world,
-        seed=None if options.inputs else options.seed,
-        passes=results,
-        before=count_native(original),
-        after=count_native(rewritten),
-        custom_calls=count_converted(rewritten),
-        raised_for_original=sum(count_converted(file.module).values()),
-        result=result,
-    )
+    before, raised = count_native(original), sum(count_converted(file.module).values())
+    return [
+        RunReport(
+            file=file.path,
+            ranks=original.world,
+            seed=None if options.inputs else options.seed,
+            passes=one.results,
+            before=before,
+            after=count_native(one.module),
+            custom_calls=count_converted(one.module),
+            raised_for_original=raised,
+            result=outcome,
+        )
+        for one, outcome in zip(made, result["variants"], strict=True)
+    ]
+
+
+@dataclass
+class _Made:
+    """A module as passes made it."""
+
+    file: str
+    module: Module
+    results: list[PassResult]
+    reassociated: bool
+    what: str = ""
+
+    def variant(self, original: Module) -> Variant:
+        """What the child must know of it."""
+        found = list(collectives(self.module))
+        kept_native = {i.origin for i, info in found if not info.converted}
+        known = {i.name for i, _ in collectives(original)}
+        changed = {
+            leaf.dtype.name for i, info in found if info.converted or i.name not in known for leaf in i.shape.leaves()
+        }
+        return Variant(
+            file=self.file,
+            what=self.what,
+            exactly=not self.reassociated,
+            changed=tuple(sorted(changed)),
+            pinned=tuple(i.id for i, _ in collectives(original) if i.origin not in kept_native),
+            keeps_native=bool(kept_native),
+        )
+
+
+def _make(module: Module, passes: Sequence[Pass[Module]], file: str) -> _Made:
+    rewritten = module.copy()
+    results = run_passes(rewritten, passes)
+    reassociated = any(p.reassociates and r.changed for p, r in zip(passes, results, strict=True))
+    return _Made(file, rewritten, results, reassociated)
 
 
 def _native_form(module: Module) -> Module:
@@ -210,11 +264,6 @@ def _native_form(module: Module) -> Module:
     original = module.copy()
     RaiseCustomCallCollectives().run(original, Remarks("raise"))
     return original
-
-
-def _converted_types(module: Module) -> tuple[str, ...]:
-    converted = (i for i, info in collectives(module) if info.converted)
-    return tuple(sorted({leaf.dtype.name for i in converted for leaf in i.shape.leaves()}))
 
 
 def _save_inputs(path: Path, given: list[ByRank], golden: dict[int, ByRank]) -> None:
