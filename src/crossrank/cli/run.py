@@ -46,6 +46,11 @@ def add(commands: Commands) -> None:
     p.add_argument(
         "--tol", type=positive, metavar="T", help="compare within T of an output's largest value, not by bits"
     )
+    p.add_argument(
+        "--verify-each",
+        action="store_true",
+        help="compare all values after every pass, and every collective's operands and results with the oracle",
+    )
     p.add_argument("--fresh-pages", action="store_true", help="give freed memory back to the system between runs")
     p.add_argument("--test-absent-rank", type=int, help=argparse.SUPPRESS)
     add_json(p)
@@ -65,6 +70,7 @@ def main(arguments: argparse.Namespace) -> int:
         limit_s=arguments.limit,
         tolerance=arguments.tol,
         outputs=arguments.outputs,
+        verify_each=arguments.verify_each,
         retain_pages=not arguments.fresh_pages,
         absent_rank=arguments.test_absent_rank,
     )

@@ -29,6 +29,8 @@ def show_run(report: RunReport) -> None:
         out.print("no collectives")
     out.print()
     _show_verdict(report)
+    if report.stages:
+        _show_stages(report)
     _show_times(report)
     for warning in report.warnings:
         terminal.warn(warning)
@@ -71,6 +73,29 @@ def _show_verdict(report: RunReport) -> None:
     elif golden is not None:
         out.print(f"[bold {'yellow' if report.equal else 'red'}]golden[/]: {_far(golden['max_rel_err'])}")
         out.print(f"  first at {escape(str(_difference(golden['first_difference'])))}")
+
+
+def _show_stages(report: RunReport) -> None:
+    """Under --verify-each: values after each pass that changed something, and every collective against the oracle."""
+    out = terminal.out()
+    rows = terminal.table("after the pass", "values")
+    for stage in report.stages:
+        verdict = "[green]exact[/]" if stage.exact else "[green]equal[/] within the tolerance"
+        if not stage.equal:
+            what = stage.error or str(_difference(stage.first_difference or {}))
+            verdict = f"[red]different[/]: {escape(what)}"
+        rows.add_row(escape(stage.spec or "none"), verdict)
+    terminal.show(rows)
+    checks = report.result.get("collective_checks")
+    if checks:
+        out.print(
+            f"{checks['checked']} collectives met {checks['meetings']} times: operands and results compared with the "
+            f"oracle, {len(checks['different'])} different"
+        )
+        for found in checks["different"][:10]:
+            out.print(f"  [red]different[/]: {escape(found['collective'])}: {escape(found['what'])}")
+    if report.culprit:
+        out.print(f"[bold red]first[/]: {escape(report.culprit)} changes values")
 
 
 def _far(relative: float) -> str:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,7 @@ class RunOptions:
         tolerance: compare with this tolerance, relative to an output's largest value, instead of bit for bit.
         outputs: an ``.npz`` to save the rewritten module's outputs in.
         retain_pages: keep freed memory in the process (both modules gain).
+        verify_each: compare after every pass, and every collective with the oracle.
         absent_rank: a test hook: this rank never arrives.
     """
 
@@ -68,7 +69,36 @@ class RunOptions:
     tolerance: float | None = None
     outputs: str | None = None
     retain_pages: bool = True
+    verify_each: bool = False
     absent_rank: int | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The module as one pass left it, compared with the original.
+
+    Attributes:
+        spec: the pass, with its options.
+        exact: every bit of every output is the same.
+        equal: exact, or within the tolerance where this pass or an earlier one reassociates.
+        first_difference: output, rank, element and both values; None where there is none.
+        error: why XLA does not take the module, or the empty string.
+    """
+
+    spec: str
+    exact: bool
+    equal: bool
+    first_difference: dict[str, Any] | None
+    error: str = ""
+
+    @staticmethod
+    def of(report: RunReport) -> Stage:
+        """What became of the last pass that changed something."""
+        spec = next((p.spec for p in reversed(report.passes) if p.changed), "")
+        result = report.result
+        if "error" in result:
+            return Stage(spec, False, False, None, result["error"])
+        return Stage(spec, result["exact"], result["equal"], result["first_difference"])
 
 
 @dataclass
@@ -84,6 +114,7 @@ class RunReport:
     custom_calls: dict[str, int]
     raised_for_original: int
     result: dict[str, Any] = field(repr=False)
+    stages: list[Stage] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
@@ -93,6 +124,9 @@ class RunReport:
         products are not the same on every CPU): that is none of the rewrite's doing, and a warning.
         """
         golden = self.result["golden"]
+        checks = self.result.get("collective_checks")
+        if any(not s.equal for s in self.stages) or (checks and checks["different"]):
+            return False
         return bool(self.result["equal"] and (golden is None or golden["equal"] or self._original_as_far_off()))
 
     def _original_as_far_off(self) -> bool:
@@ -119,8 +153,22 @@ class RunReport:
         found += [f"{name}: {reason}; it ran as a native collective" for name, reason in self.result["raised"]]
         return found
 
+    @property
+    def culprit(self) -> str | None:
+        """Under ``verify_each`` the first pass, or else the first collective, that changes values; None: neither."""
+        for stage in self.stages:
+            if not stage.equal:
+                return stage.spec
+        checks = self.result.get("collective_checks")
+        return checks["different"][0]["collective"] if checks and checks["different"] else None
+
     def as_dict(self) -> dict[str, Any]:
-        """JSON data with stable keys."""
+        """JSON data with stable keys; ``verify_each`` only where it was asked for."""
+        verified = {
+            "passes": [asdict(s) for s in self.stages],
+            "collectives": self.result.get("collective_checks"),
+            "first": self.culprit,
+        }
         return {
             "file": self.file,
             "ranks": self.ranks,
@@ -139,7 +187,7 @@ class RunReport:
             "time_ms": self.result["time_ms"],
             "warnings": self.warnings,
             "remarks": [r.as_dict() for p in self.passes for r in p.remarks],
-        }
+        } | ({"verify_each": verified} if self.stages else {})
 
 
 def run_module(
@@ -147,11 +195,20 @@ def run_module(
 ) -> RunReport:
     """Run ``file`` as it is and as ``passes`` make it, and compare.
 
+    With ``verify_each`` the module is also run as each pass left it, and each collective of the final one is compared
+    with the oracle, operands and results.
+
     Raises:
         InputError: the module, the inputs or the options cannot be.
         RunError: the run failed: a limit, a kernel, a crash of XLA.
     """
-    return run_variants(file, [passes], options, progress)[-1]
+    check_runnable(file, options.ranks)
+    if not options.verify_each:
+        return _run(file, [_rewrite(file.module, passes)], options, progress)[-1]
+    stages = _stages(file.module, passes)
+    *before, report = _run(file, stages, options, progress)
+    report.stages = [Stage.of(one) for one in (*before, report)]
+    return report
 
 
 def run_variants(
@@ -170,15 +227,17 @@ def run_variants(
         RunError: the run failed: a limit, a kernel, a crash of XLA.
     """
     check_runnable(file, options.ranks)
+    return _run(file, [_rewrite(file.module, passes) for passes in variants], options, progress)
+
+
+def _run(
+    file: ModuleFile, rewrites: Sequence[_Rewrite], options: RunOptions, progress: Progress | None
+) -> list[RunReport]:
     original = _native_form(file.module)
-    made = [_make(file.module, passes, f"variant {n}.pb") for n, passes in enumerate(variants)]
-    for n, one in enumerate(made):
-        one.what = "the rewritten module" if len(made) == 1 else f"variant {n + 1} of {len(made)}"
     with tempfile.TemporaryDirectory(prefix="crossrank-") as name:
         folder = Path(name)
         (folder / ORIGINAL).write_bytes(original.serialize())
-        for one in made:
-            (folder / one.file).write_bytes(one.module.serialize())
+        variants = [r.save(folder, n, len(rewrites), original) for n, r in enumerate(rewrites)]
         try:
             if options.inputs:
                 given, golden = read_inputs(original, options.inputs)
@@ -190,12 +249,13 @@ def run_variants(
         _save_inputs(folder / "inputs.npz", given, golden)
         Request(
             ranks=original.world,
-            variants=tuple(one.variant(original) for one in made),
+            variants=tuple(variants),
             config=original.config.fields,
             backend=options.backend,
             limit_s=options.limit_s,
             iters=options.iters,
             tolerance=options.tolerance,
+            check_collectives=options.verify_each,
             save_outputs=options.outputs is not None,
             absent_rank=options.absent_rank,
         ).save(folder)
@@ -220,43 +280,60 @@ def run_variants(
             raised_for_original=raised,
             result=outcome,
         )
-        for one, outcome in zip(made, result["variants"], strict=True)
+        for one, outcome in zip(rewrites, result["variants"], strict=True)
     ]
 
 
 @dataclass
-class _Made:
+class _Rewrite:
     """A module as passes made it."""
 
-    file: str
     module: Module
     results: list[PassResult]
     reassociated: bool
-    what: str = ""
 
-    def variant(self, original: Module) -> Variant:
-        """What the child must know of it."""
+    def save(self, folder: Path, number: int, count: int, original: Module) -> Variant:
+        """Write it for the child; returns what that must know of it."""
         found = list(collectives(self.module))
-        kept_native = {i.origin for i, info in found if not info.converted}
+        native = {i.origin for i, info in found if not info.converted}
         known = {i.name for i, _ in collectives(original)}
-        changed = {
-            leaf.dtype.name for i, info in found if info.converted or i.name not in known for leaf in i.shape.leaves()
-        }
-        return Variant(
-            file=self.file,
-            what=self.what,
+        touched = (i for i, info in found if info.converted or i.name not in known)
+        variant = Variant(
+            file=f"variant{number}.pb",
+            what=self._what(count),
             exactly=not self.reassociated,
-            changed=tuple(sorted(changed)),
-            pinned=tuple(i.id for i, _ in collectives(original) if i.origin not in kept_native),
-            keeps_native=bool(kept_native),
+            changed=tuple(sorted({leaf.dtype.name for i in touched for leaf in i.shape.leaves() if leaf.is_array})),
+            pinned=tuple(i.id for i, _ in collectives(original) if i.origin not in native),
+            keeps_native=bool(native),
         )
+        (folder / variant.file).write_bytes(self.module.serialize())
+        return variant
+
+    def _what(self, count: int) -> str:
+        if count == 1:
+            return "the rewritten module"
+        return f"the module after {self.results[-1].name}" if self.results else "the module without passes"
 
 
-def _make(module: Module, passes: Sequence[Pass[Module]], file: str) -> _Made:
+def _rewrite(module: Module, passes: Sequence[Pass[Module]]) -> _Rewrite:
     rewritten = module.copy()
     results = run_passes(rewritten, passes)
     reassociated = any(p.reassociates and r.changed for p, r in zip(passes, results, strict=True))
-    return _Made(file, rewritten, results, reassociated)
+    return _Rewrite(rewritten, results, reassociated)
+
+
+def _stages(module: Module, passes: Sequence[Pass[Module]]) -> list[_Rewrite]:
+    """The module after each pass that changes it, and as all leave it."""
+    rewritten = module.copy()
+    stages: list[_Rewrite] = []
+    results: list[PassResult] = []
+    reassociated = False
+    for p in passes:
+        results += run_passes(rewritten, [p])
+        if results[-1].changed:
+            reassociated |= p.reassociates
+            stages.append(_Rewrite(rewritten.copy(), list(results), reassociated))
+    return [*stages[:-1], _Rewrite(rewritten, results, reassociated)]
 
 
 def _native_form(module: Module) -> Module:
