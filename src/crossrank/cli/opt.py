@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import Any
 
 from crossrank.cli.options import Commands, add_file, add_json, add_passes, add_ranks, chosen_passes
-from crossrank.hlo.io import read_module, to_text, write_module
+from crossrank.hlo.execute.failure import extract_failure
+from crossrank.hlo.execute.run import RunOptions
+from crossrank.hlo.extract import extract, find_instruction
+from crossrank.hlo.io import ModuleFile, read_module, to_text, write_module
 from crossrank.hlo.module import Module
 from crossrank.hlo.statistics import Statistics
 from crossrank.hlo.world import set_world
-from crossrank.passes import PassResult, run_passes
+from crossrank.passes import Pass, PassResult, all_passes, run_passes
 from crossrank.report import terminal
 from crossrank.report.statistics import show_statistics
 
@@ -31,6 +35,12 @@ def add(commands: Commands) -> None:
     )
     p.add_argument("--print-after-all", action="store_true", help="print the module after each pass (standard error)")
     p.add_argument("--stats", action="store_true", help="collectives and bytes before and after each pass")
+    p.add_argument(
+        "--extract",
+        metavar="NAME",
+        help="cut out a small module that runs by itself: instruction NAME as the passes leave it, or what pass NAME "
+        "fails on",
+    )
     add_json(p)
     p.set_defaults(main=main)
 
@@ -41,6 +51,8 @@ def main(arguments: argparse.Namespace) -> int:
     file = read_module(arguments.file)
     set_world(file, arguments.ranks)
     output = None if arguments.output == "-" else arguments.output
+    if arguments.extract in all_passes():
+        passes = _cut_failure(file, passes, arguments.extract)
     statistics = Statistics(file.module)
 
     def after(result: PassResult, module: Module) -> None:
@@ -49,6 +61,8 @@ def main(arguments: argparse.Namespace) -> int:
             print(f"// after {result.spec}\n{to_text(file)}", file=sys.stderr)
 
     run_passes(file.module, passes, after)
+    if arguments.extract and arguments.extract not in all_passes():
+        file.module = extract(file.module, [find_instruction(file.module, arguments.extract)])
     if arguments.remarks:
         terminal.remarks(statistics.remarks)
     if output is not None:
@@ -64,3 +78,12 @@ def main(arguments: argparse.Namespace) -> int:
     if output is None:
         sys.stdout.write(to_text(file))
     return 0
+
+
+def _cut_failure(file: ModuleFile, passes: list[Pass[Any]], name: str) -> list[Pass[Any]]:
+    """Put what the pass of that name fails on into ``file``; returns the passes that are left to run: none."""
+    with terminal.progress() as progress:
+        options = RunOptions(ranks=None, iters=0)
+        file.module, said = extract_failure(file, passes, name, options, lambda what: progress({"stage": what}))
+    terminal.warn(f"{said}; `crossrank run --passes {name}` on the extracted module shows it")
+    return []
