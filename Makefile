@@ -33,6 +33,9 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+corpus: $(STAMP)  ## every module of the corpus through every pass and pipeline, values compared: docs/corpus.md
+	$(BIN)/python -m tests.corpus_table -o docs/corpus.md
+
 bench: $(STAMP)  ## ours against XLA:CPU's own collectives and the memory floor
 	$(BIN)/python benchmarks/collectives.py
 

@@ -110,7 +110,7 @@ def _difference(data: dict[str, object]) -> Difference:
 def _show_times(report: RunReport) -> None:
     times = report.result["time_ms"]
     if times:
-        ratio = times["original"] / times["rewritten"]
+        ratio = report.result["speedup"]
         terminal.out().print(
             f"time: {times['original']:.2f} ms the original, {times['rewritten']:.2f} ms the rewritten module "
             f"([bold]{ratio:.2f}×[/])"

@@ -165,7 +165,7 @@ class Session:
             "calls": len(form.calls),
         }
         if last:
-            result["time_ms"] = self._time(original, rewritten)
+            result |= self._time(original, rewritten)
             if request.save_outputs:
                 outputs = {f"o{n}": np.stack(by_rank) for n, by_rank in enumerate(actual)}
                 save_arrays(self.folder / "outputs.npz", outputs)
@@ -218,18 +218,23 @@ class Session:
             self._references[pinned] = outputs
         return self._references[pinned]
 
-    def _time(self, original: Executable, rewritten: Executable) -> dict[str, float]:
+    def _time(self, original: Executable, rewritten: Executable) -> dict[str, Any]:
         if not self.request.iters:
-            return {}
+            return {"time_ms": {}, "speedup": None}
         seconds: dict[str, list[float]] = {"original": [], "rewritten": []}
         for n in range(self.request.iters):
             _say(stage="times both modules", done=n, total=self.request.iters)
-            for name, exe in (("original", original), ("rewritten", rewritten)):
+            both = (("original", original), ("rewritten", rewritten))
+            for name, exe in both if n % 2 else both[::-1]:  # neither is always the one behind the other
                 try:
                     seconds[name].append(exe.run(self.placed)[0])
                 except jax.errors.JaxRuntimeError as error:
                     raise RunError(self.native.failure() or str(error).splitlines()[0]) from None
-        return {name: 1e3 * median(times) for name, times in seconds.items()}
+        pairs = zip(seconds["original"], seconds["rewritten"], strict=True)
+        return {
+            "time_ms": {name: 1e3 * median(times) for name, times in seconds.items()},
+            "speedup": median(o / r for o, r in pairs),
+        }
 
 
 def _compare(expected: list[ByRank], actual: list[ByRank], within: Tolerance | None) -> dict[str, Any]:

@@ -185,6 +185,7 @@ class RunReport:
             "untouched": self.result["untouched"],
             "golden": self.result["golden"],
             "time_ms": self.result["time_ms"],
+            "speedup": self.result["speedup"],
             "warnings": self.warnings,
             "remarks": [r.as_dict() for p in self.passes for r in p.remarks],
         } | ({"verify_each": verified} if self.stages else {})
