@@ -134,7 +134,18 @@ class Instruction:
 
     def replace_operand(self, old: Instruction, new: Instruction) -> None:
         """Use ``new`` wherever ``old`` was an operand."""
-        self.set_operands([new if o is old else o for o in self.operands])
+        if self not in old.users:
+            return
+        operands, at = self.operands, -1
+        # only what changes is touched: the result of a training step has thousands of operands
+        for _ in range(operands.count(old)):
+            at = operands.index(old, at + 1)
+            operands[at] = new
+        del old.users[self]
+        new.users[self] = None
+        self._stale = True
+        self.computation.touch()
+        self.computation._ordered = False
 
     def set_called(self, computations: Sequence[Computation]) -> None:
         """Replace the computations that it calls."""
