@@ -1,10 +1,10 @@
 """Our collectives beside XLA:CPU's own and the memory floor, on this machine.
 
 Both sides are compiled modules of chained collectives, run in one process, turn by turn; a ratio is the median over the
-turns. A collective that changes the shape has the same operand as the one before it, tied to that one's result by a
-custom-call that does nothing, on both sides. The floor is the time of copying the bytes that the ranks of all groups
-must read once and write once, measured in the same turns. `place`: the all-reduces have their results in the place of
-their operands.
+turns. A permute is a ring in each group. A collective that changes the shape has the same operand as the one before it,
+tied to that one's result by a custom-call that does nothing, on both sides. The floor is the time of copying the bytes
+that the ranks of all groups must read once and write once, measured in the same turns. `place`: the all-reduces have
+their results in the place of their operands.
 
     python benchmarks/collectives.py --sizes 4K,4M --kinds all-reduce --dtypes f32
 """
@@ -25,7 +25,8 @@ from statistics import median
 from typing import Any
 
 RANKS = 8
-KINDS = ("all-reduce", "all-gather", "reduce-scatter")
+KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+SAME_SHAPE = ("all-reduce", "all-to-all", "collective-permute")
 DTYPES = {"f32": 4, "bf16": 2}
 # Pages that a freed buffer leaves are kept for the next one. The default gives them back, and large sizes then are
 # mostly page faults, on both sides.
@@ -53,11 +54,10 @@ class Cell:
     def elements(self) -> tuple[int, int]:
         """Of one rank's operand and result."""
         most = self.size // DTYPES[self.dtype]
-        return {
-            "all-reduce": (most, most),
-            "all-gather": (most // self.group, most),
-            "reduce-scatter": (most, most // self.group),
-        }[self.kind]
+        if self.kind in SAME_SHAPE:
+            return most, most
+        few = most // self.group
+        return (few, most) if self.kind == "all-gather" else (most, few)
 
     @property
     def moved(self) -> int:
@@ -65,8 +65,27 @@ class Cell:
         return RANKS * sum(self.elements) * DTYPES[self.dtype]
 
     @property
-    def groups(self) -> list[list[int]]:
-        return [list(range(first, first + self.group)) for first in range(0, RANKS, self.group)]
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(range(first, first + self.group)) for first in range(0, RANKS, self.group))
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Of a permute: a ring in each group."""
+        rings = ((g, (*g[1:], g[0])) for g in self.groups)
+        return tuple(pair for sources, targets in rings for pair in zip(sources, targets, strict=True))
+
+    @property
+    def attributes(self) -> str:
+        """Of the native collective."""
+        if self.kind == "collective-permute":
+            return f"source_target_pairs={braces(self.pairs)}"
+        dims = "" if self.kind == "all-reduce" else ", dimensions={0}"
+        apply = ", to_apply=add" if self.kind in ("all-reduce", "reduce-scatter") else ""
+        return f"replica_groups={braces(self.groups)}{dims}{apply}"
+
+
+def braces(lists: tuple[tuple[int, ...], ...]) -> str:
+    return "{" + ",".join("{" + ",".join(map(str, one)) + "}" for one in lists) + "}"
 
 
 def bytes_of(text: str) -> int:
@@ -84,16 +103,13 @@ def size_text(size: int) -> str:
 def module(cell: Cell, chain: int, how: str, id: int, tie: int) -> str:
     """The text of a module of `chain` collectives; how: xla, ours, in-place (results in the place of dead operands)."""
     t, (i, o) = cell.dtype, cell.elements
-    groups = "{" + ",".join("{" + ",".join(map(str, g)) + "}" for g in cell.groups) + "}"
     lines = [f"p = {t}[{i}]{{0}} parameter(0)", "k = u32[] replica-id()"]
     value = "p"
     for c in range(chain):
         before, last = value, c == chain - 1
         root = "ROOT " if last else ""
         if how == "xla":
-            dims = "" if cell.kind == "all-reduce" else ", dimensions={0}"
-            apply = "" if cell.kind == "all-gather" else ", to_apply=add"
-            lines.append(f"{root}r{c} = {t}[{o}]{{0}} {cell.kind}({value}), replica_groups={groups}{dims}{apply}")
+            lines.append(f"{root}r{c} = {t}[{o}]{{0}} {cell.kind}({value}), {cell.attributes}")
         else:
             alias = ", output_to_operand_aliasing={{}: (0, {})}" if how == "in-place" and c else ""
             lines.append(
@@ -102,7 +118,7 @@ def module(cell: Cell, chain: int, how: str, id: int, tie: int) -> str:
                 f'api_version=API_VERSION_TYPED_FFI, backend_config="{{id = {id} : i64}}"'
             )
         value = f"r{c}"
-        if cell.kind != "all-reduce" and not last:
+        if cell.kind not in SAME_SHAPE and not last:
             both = f"{t}[{i}]{{0}}, {t}[{o}]{{0}}"
             lines.append(
                 f'tie{c} = ({both}) custom-call({before}, r{c}), custom_call_target="crossrank.pin", '
@@ -221,16 +237,24 @@ def measure(xla: Xla, cell: Cell, chain: int, turns: int) -> dict[str, Any]:
     """Medians of one cell. Times are of one collective, in µs."""
     from crossrank.collective.dtypes import dtype
     from crossrank.collective.kinds import Kind, ReduceOp
-    from crossrank.hlo.ffi.native import Native, Operand
-    from crossrank.kernels import Variant
+    from crossrank.collective.semantics import Collective
+    from crossrank.hlo.execute.backends import KernelBackend
+    from crossrank.hlo.ffi.form import Call
+    from crossrank.hlo.ffi.native import Native
+    from crossrank.hlo.shape import Shape
 
     native = Native.load()
     kind = Kind(cell.kind)
-    variant = Variant(kind, ReduceOp.ADD, dtype(cell.dtype)) if kind.reduces else Variant(kind)
-    view = (1, cell.elements[0], 1)
-    operand = Operand(variant, view, DTYPES[cell.dtype])
+    op, pairs = (ReduceOp.ADD if kind.reduces else None), (cell.pairs if kind.has_pairs else ())
+    collective = Collective(kind, cell.groups, op, None if kind.has_pairs or kind is Kind.ALL_REDUCE else 0, pairs)
+    operands, results = ((Shape(dtype(cell.dtype)).with_dims([n]),) for n in cell.elements)
     hows = ["xla", "ours"] + (["in-place"] if cell.kind == "all-reduce" and chain > 1 else [])
-    ids = {how: native.kernels(f"{cell.kind} {how}", RANKS, cell.groups, [operand]) for how in hows if how != "xla"}
+    backend = KernelBackend(native)
+    ids = {
+        how: backend.register(Call(f"{cell.kind} {how}", RANKS, collective, operands, results))
+        for how in hows
+        if how != "xla"
+    }
     tie = native.pin("tie")
     executables = {how: xla.build(module(cell, chain, how, ids.get(how, 0), tie)) for how in hows}
     given, floor = xla.give(cell.elements[0], cell.dtype), Floor(cell.moved)
@@ -292,7 +316,7 @@ def measurements(args: argparse.Namespace, allocator: str) -> Iterator[dict[str,
 
 def row(m: dict[str, Any]) -> str:
     over, floors, times = m["xla_over"], m["over_floor"], m["time_us"]
-    text = f"{m['allocator']:9} {m['kind']:14} {m['dtype']:5} {m['group']:5} {size_text(m['size']):>8}"
+    text = f"{m['allocator']:9} {m['kind']:18} {m['dtype']:5} {m['group']:5} {size_text(m['size']):>8}"
     text += f" {times['floor']:10.1f} {times['xla']:10.1f} {times['ours']:10.1f}"
     text += f" {m['body_us']['ours']:9.1f} {over['ours']:9.2f} {floors['ours']:10.2f}"
     if "in-place" in over:
@@ -302,7 +326,7 @@ def row(m: dict[str, Any]) -> str:
 
 
 HEAD = (
-    f"{'allocator':9} {'collective':14} {'dtype':5} {'group':>5} {'size':>8} {'floor µs':>10} {'XLA µs':>10} "
+    f"{'allocator':9} {'collective':18} {'dtype':5} {'group':>5} {'size':>8} {'floor µs':>10} {'XLA µs':>10} "
     f"{'ours µs':>10} {'body µs':>9} {'XLA/ours':>9} {'ours/floor':>10} "
     f"{'place µs':>10} {'XLA/place':>9} {'place/floor':>10}"
 )

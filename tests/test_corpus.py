@@ -1,24 +1,29 @@
-"""Every module of the corpus through `default`: what is converted, that values stay, and that goldens come out.
+"""Every module of the corpus: what is converted, that values stay, and that goldens come out.
 
 The corpus has modules of JAX and of PyTorch/XLA, as their partitioners made them. The table says how many
-all-reduces, all-gathers and reduce-scatters each must have lost to custom-calls: with the default pipeline none of the
-three is left.
+all-reduces, all-gathers and reduce-scatters the conversion must find in each. Values are compared after the pipeline
+`default`, for every module, and after each single pass, for the three smallest modules that it changes;
+`make corpus` does the rest.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
+from itertools import islice
 
 import pytest
 
 from crossrank.collective.kinds import Kind
-from crossrank.hlo.execute.run import RunOptions, run_module
+from crossrank.hlo.execute.run import RunOptions, run_variants
 from crossrank.hlo.inventory import count_native
 from crossrank.hlo.targets import parse_target
-from crossrank.passes import pipeline, run_passes
-from tests.support import CORPUS, corpus_facts, corpus_file, each_corpus_module, needs_corpus
+from crossrank.passes import all_passes, parse_passes, pipeline, run_passes
+from tests.support import CORPUS, LARGE, corpus_facts, corpus_file, each_corpus_module, needs_corpus
 
 KINDS = (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER)
+
+CONVERSION = "inline-calls,convert-collectives-to-custom-call{all_computations=true}"
 
 CONVERTED = {
     "big_fsdp_tp_24l": (782, 270, 0),
@@ -76,7 +81,7 @@ CONVERTED = {
     "variadic_allreduce": (1, 0, 0),
 }
 
-# what the default pipeline rightly leaves: collectives in fusion bodies and asynchronous wrappers of compiled modules
+# what the conversion rightly leaves: collectives in fusion bodies and asynchronous wrappers of compiled modules
 LEFT = {
     "gpu_fsdp_scheduled": {"reduce-scatter": 2},
     "handwritten_forms": {"reduce-scatter": 1},
@@ -86,12 +91,16 @@ LEFT = {
 # XLA:CPU lacks their collectives, so that the corpus does not count them as runnable; the oracle has them
 RUN_ON_THE_ORACLE = ("collective_broadcast", "moe_ragged_alltoall", "send_recv_pipeline", "torch_rep_coalesced_rs")
 
+# change nothing that can be compared
+NOT_ALONE = ("inline-calls", "verify-collective-targets", "collective-stream-id-checker")
+SMALLEST = 3
+
 
 @each_corpus_module
-def test_the_default_pipeline_converts(name: str) -> None:
+def test_what_is_converted(name: str) -> None:
     file = corpus_file(name)
     stem = name.partition(".")[0]
-    results = run_passes(file.module, pipeline("default"))
+    results = run_passes(file.module, parse_passes(CONVERSION))
     calls = (i for i in file.module.instructions() if i.opcode == "custom-call")
     found = Counter(t.kind for i in calls if (t := parse_target(i.proto.custom_call_target)))
     assert tuple(found[k] for k in KINDS) == CONVERTED[stem]
@@ -101,9 +110,30 @@ def test_the_default_pipeline_converts(name: str) -> None:
     assert len(declined) == sum(left.values())
 
 
+@each_corpus_module
+def test_the_default_pipeline_leaves_no_collective_native(name: str) -> None:
+    file = corpus_file(name)
+    run_passes(file.module, pipeline("default"))
+    left = {k: n for k, n in count_native(file.module).items() if not k.endswith("-start")}
+    assert left == LEFT.get(name.partition(".")[0], {})
+
+
 def _runnable() -> list[str]:
     names = sorted(p.name for p in CORPUS.glob("*.hlo*")) if CORPUS.is_dir() else []
     return [n for n in names if corpus_facts(n).get("runnable_small") or n.partition(".")[0] in RUN_ON_THE_ORACLE]
+
+
+@cache
+def _single_passes() -> dict[str, list[str]]:
+    """Module → the passes for which it is one of the smallest that they change."""
+    names = sorted((n for n in _runnable() if n not in LARGE), key=lambda n: corpus_facts(n)["n_instructions"])
+    chosen: dict[str, list[str]] = {n: [] for n in _runnable()}
+    for pass_name in (p for p in all_passes() if p not in NOT_ALONE):
+        passes = f"inline-calls,{pass_name}"
+        changed = (n for n in names if run_passes(corpus_file(n).module, parse_passes(passes))[-1].changed)
+        for name in islice(changed, SMALLEST):
+            chosen[name].append(passes)
+    return chosen
 
 
 @needs_corpus
@@ -112,14 +142,17 @@ def test_values_stay_and_goldens_come_out(name: str) -> None:
     golden = CORPUS / f"{name.partition('.')[0]}.npz"
     tolerance = corpus_facts(name).get("tolerance")
     options = RunOptions(inputs=str(golden) if golden.exists() else None, iters=0)
-    report = run_module(corpus_file(name), pipeline("default"), options)
-    result = report.result
-    assert result["exact"], result["first_difference"]
-    assert not result["raised"]
-    assert not any(o["all_nan"] for o in result["outputs"]) or not golden.exists()
-    assert not set(map(str, KINDS)) & set(report.after)
-    if golden.exists():
-        # the original itself misses a golden where this CPU multiplies matrices in another order than its own did
-        assert result["golden"]["outputs"] == len(result["outputs"])
-        within = tolerance is not None and result["golden"]["max_rel_err"] <= tolerance
-        assert report.equal or within, result["golden"]
+    singles = _single_passes()[name]
+    variants = [*map(parse_passes, singles), pipeline("default")]
+    for passes, report in zip([*singles, "default"], run_variants(corpus_file(name), variants, options), strict=True):
+        result = report.result
+        assert "error" not in result, (passes, result)
+        reassociates = any(p.changed and all_passes()[p.name].reassociates for p in report.passes)
+        assert result["exact"] or (reassociates and result["equal"]), (passes, result["first_difference"])
+        assert not result["raised"], passes
+        assert not any(o["all_nan"] for o in result["outputs"]) or not golden.exists()
+        if golden.exists():
+            # the original itself misses a golden where this CPU multiplies matrices in another order than its own did
+            assert result["golden"]["outputs"] == len(result["outputs"])
+            within = tolerance is not None and result["golden"]["max_rel_err"] <= tolerance
+            assert report.equal or within, (passes, result["golden"])

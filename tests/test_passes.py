@@ -116,7 +116,8 @@ def test_run_tells_what_each_pass_did() -> None:
         "  p = f32[8] parameter(0)\n  ROOT c = f32[8] call(p), to_apply=id", "id {\n  ROOT i = f32[8] parameter(0)\n}"
     ).module
     seen = []
-    results = run_passes(module, pipeline("default"), after=lambda result, m: seen.append((result.name, m is module)))
+    passes = parse_passes(f"inline-calls,{CONVERT}{{all_computations=true}}")
+    results = run_passes(module, passes, after=lambda result, m: seen.append((result.name, m is module)))
     assert [(r.name, r.changed, len(r.remarks)) for r in results] == [("inline-calls", True, 1), (CONVERT, False, 0)]
     assert seen == [("inline-calls", True), (CONVERT, True)]
     assert results[1].spec == f"{CONVERT}{{all_computations=true}}"

@@ -8,7 +8,8 @@ def test_a_kind_is_its_opcode():
     assert Kind("reduce-scatter") is Kind.REDUCE_SCATTER
     assert f"{Kind.RAGGED_ALL_TO_ALL}" == "ragged-all-to-all"
     assert [k.value for k in Kind if k.reduces] == ["all-reduce", "reduce-scatter"]
-    assert [k.value for k in Kind if k.has_pairs] == ["collective-permute", "send", "recv"]
+    assert [k.value for k in Kind if k.has_pairs] == ["collective-permute", "send", "recv", "send-recv"]
+    assert [k.value for k in Kind if k.has_tokens] == ["send", "recv", "send-recv"]
 
 
 def test_the_two_predicates():

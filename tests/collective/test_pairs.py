@@ -33,6 +33,41 @@ def test_source_of():
 
 
 @pytest.mark.parametrize(
+    ("text", "components"),
+    [
+        ("{}", ()),
+        ("{{3,3}}", ((3,),)),
+        ("{{0,1},{1,2},{5,4},{7,7}}", ((0, 1, 2), (4, 5), (7,))),
+        ("{{5,0},{3,2},{2,5},{1,6}}", ((0, 2, 3, 5), (1, 6))),
+        ("{{0,1},{1,2},{2,0}}", ((0, 1, 2),)),
+    ],
+)
+def test_components(text, components):
+    assert parse_pairs(text).components() == components
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20))))
+def test_components_are_closed_and_connected(pairs):
+    made = SourceTargetPairs(tuple(pairs))
+    place = {i: n for n, group in enumerate(made.components()) for i in group}
+    assert set(place) == {i for pair in pairs for i in pair}
+    assert all(place[s] == place[t] for s, t in pairs)
+    # a set of k ids that k - 1 pairs or fewer do not hold together would not be one component
+    for group in made.components():
+        reached = {group[0]}
+        for _ in group:
+            reached |= {i for pair in pairs if reached.intersection(pair) for i in pair}
+        assert reached == set(group)
+
+
+def test_within():
+    pairs = parse_pairs("{{0,1},{1,2},{5,4},{7,7}}")
+    assert str(pairs.within((0, 1, 2))) == "{{0,1},{1,2}}"
+    assert str(pairs.within((4, 5))) == "{{1,0}}"
+    assert str(pairs.within((2, 7, 1))) == "{{2,0},{1,1}}"
+
+
+@pytest.mark.parametrize(
     ("text", "problems"),
     [
         ("{}", []),

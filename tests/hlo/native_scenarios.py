@@ -24,9 +24,14 @@ from jaxlib import _hlo, _jax
 from jaxlib.mlir import ir
 
 from crossrank.collective import semantics
-from crossrank.collective.dtypes import BF16, F32, S8, U32, DType
+from crossrank.collective.dtypes import BF16, F32, S8, S32, U32, DType
 from crossrank.collective.kinds import Kind, ReduceOp
-from crossrank.hlo.ffi.native import Native, Operand
+from crossrank.collective.pairs import SourceTargetPairs
+from crossrank.collective.semantics import Collective
+from crossrank.hlo.execute.backends import KernelBackend
+from crossrank.hlo.ffi.form import Call
+from crossrank.hlo.ffi.native import SOURCES, From, Native, Part, Tensor
+from crossrank.hlo.shape import Shape
 from crossrank.kernels import Variant
 
 native = Native.load()
@@ -103,8 +108,23 @@ def rows(*dims: int, t: Any = np.float32) -> list[np.ndarray]:
     return [rng.standard_normal(dims).astype(t) for _ in range(RANKS)]
 
 
-def reducer(op: ReduceOp, t: DType, count: int) -> Operand:
-    return Operand(Variant(Kind.ALL_REDUCE, op, t), (1, count, 1), t.itemsize)
+def reducer(op: ReduceOp, t: DType, count: int, n: int = 0) -> Part:
+    pair = (Tensor(From.OPERAND, n, (1, count, 1), t), Tensor(From.RESULT, n, (1, count, 1), t))
+    return Part(Variant(Kind.ALL_REDUCE, op, t), pair)
+
+
+def served(
+    collective: Collective,
+    operands: Sequence[tuple[DType, Sequence[int]]],
+    results: Sequence[tuple[DType, Sequence[int]]],
+    label: str = "",
+) -> int:
+    """A collective that kernels serve: its id."""
+    shapes = (tuple(Shape(t).with_dims(dims) for t, dims in given) for given in (operands, results))
+    call = Call(label or str(collective.kind), RANKS, collective, *shapes)
+    backend = KernelBackend(native)
+    assert backend.serves(call)
+    return backend.register(call)
 
 
 def all_reduce_module(id: int, count: int) -> Any:
@@ -189,7 +209,9 @@ def groups_of_all_kinds() -> None:
     """Uneven and unsorted groups, ranks in none, several operands of one meeting, gather and scatter dims."""
     groups = [[2, 0, 1], [7, 4]]
     s, b = shape("f32", 1, 33), shape("bf16", 1, 5000)
-    id = native.kernels("both", RANKS, groups, [reducer(ReduceOp.ADD, F32, 33), reducer(ReduceOp.MULTIPLY, BF16, 5000)])
+    id = native.kernels(
+        "both", RANKS, groups, [reducer(ReduceOp.ADD, F32, 33), reducer(ReduceOp.MULTIPLY, BF16, 5000, 1)]
+    )
     executable = build(
         f" p = {s} parameter(0)\n q = {b} parameter(1)\n {custom_call(id, [('p', s), ('q', b)], f't = ({s}, {b})')}\n"
         f" x = {s} get-tuple-element(t), index=0\n y = {b} get-tuple-element(t), index=1\n"
@@ -205,10 +227,10 @@ def groups_of_all_kinds() -> None:
         for got, w in zip(run(executable, p, q), wanted, strict=True):
             same(got, w)
     # [3, 8, 5] scattered and gathered along its second dim, among halves of the world.
-    halves = [list(range(4)), list(range(4, 8))]
+    halves = ((0, 1, 2, 3), (4, 5, 6, 7))
     for kind, dims, out in ((Kind.REDUCE_SCATTER, (3, 8, 5), (3, 2, 5)), (Kind.ALL_GATHER, (3, 2, 5), (3, 8, 5))):
-        variant = Variant(kind, ReduceOp.MINIMUM, S8) if kind.reduces else Variant(kind)
-        id = native.kernels(str(kind), RANKS, halves, [Operand(variant, dims, 1)])
+        collective = Collective(kind, halves, ReduceOp.MINIMUM if kind.reduces else None, 1)
+        id = served(collective, [(S8, dims)], [(S8, out)])
         i, o = shape("s8", 1, *dims), shape("s8", 1, *out)
         executable = build(f" p = {i} parameter(0)\n ROOT {custom_call(id, [('p', i)], f'r = {o}')}")
         p = [rng.integers(-128, 128, dims).astype(np.int8) for _ in range(RANKS)]
@@ -219,6 +241,95 @@ def groups_of_all_kinds() -> None:
                 semantics.reduce_scatter(mine, ReduceOp.MINIMUM, 1) if kind.reduces else semantics.all_gather(mine, 1)
             )
         same(run(executable, p)[0], wanted)
+
+
+def data_is_moved() -> None:
+    """All-to-alls of both forms, permutes and broadcasts: small and large, uneven groups, ranks in none."""
+    fours = ((3, 0, 6, 1), (2, 7, 5, 4))
+    for rows_, inner in ((2, 3), (64, 4000)):
+        dims, s = (rows_, 4, inner), shape("f32", 1, rows_, 4, inner)
+        p = rows(*dims)
+        id = served(Collective(Kind.ALL_TO_ALL, fours, dim=1), [(F32, dims)], [(F32, dims)])
+        wanted: list[Any] = [np.zeros(dims, np.float32)] * RANKS
+        for group in fours:
+            for rank, value in zip(group, semantics.all_to_all([p[r] for r in group], 1), strict=True):
+                wanted[rank] = value
+        same(run(build(f" p = {s} parameter(0)\n ROOT {custom_call(id, [('p', s)], f'r = {s}')}"), p)[0], wanted)
+
+        given = [rows(*dims) for _ in range(4)]
+        id = served(Collective(Kind.ALL_TO_ALL, fours), [(F32, dims)] * 4, [(F32, dims)] * 4)
+        lines = "".join(f" p{n} = {s} parameter({n})\n" for n in range(4))
+        names = [(f"p{n}", s) for n in range(4)]
+        results = run(build(f"{lines} ROOT {custom_call(id, names, f'r = ({s}, {s}, {s}, {s})')}"), *given)
+        for group in fours:
+            exchanged = semantics.all_to_all_tuple([[g[r] for g in given] for r in group])
+            for rank, values in zip(group, exchanged, strict=True):
+                for result, value in zip(results, values, strict=True):
+                    same([result[rank]], [value])
+
+        pairs = ((0, 3), (3, 1), (1, 0), (6, 6), (2, 5))
+        permute = Collective(Kind.COLLECTIVE_PERMUTE, SourceTargetPairs(pairs).components(), pairs=pairs)
+        id = served(permute, [(F32, dims)], [(F32, dims)])
+        executable = build(f" p = {s} parameter(0)\n ROOT {custom_call(id, [('p', s)], f'r = {s}')}")
+        same(run(executable, p)[0], semantics.collective_permute(p, pairs))
+
+        groups = ((5, 1, 2), (0, 7))
+        id = served(Collective(Kind.COLLECTIVE_BROADCAST, groups), [(F32, dims)], [(F32, dims)])
+        wanted = [np.zeros(dims, np.float32)] * RANKS
+        for group in groups:
+            for rank in group:
+                wanted[rank] = p[group[0]]
+        same(run(build(f" p = {s} parameter(0)\n ROOT {custom_call(id, [('p', s)], f'r = {s}')}"), p)[0], wanted)
+
+
+def who_is_not_connected_does_not_wait() -> None:
+    """In a permute a rank waits for those that pairs connect it with, and for nobody else."""
+    pairs = ((0, 1), (2, 3), (3, 2))
+    permute = Collective(Kind.COLLECTIVE_PERMUTE, SourceTargetPairs(pairs).components(), pairs=pairs)
+    id = served(permute, [(F32, (5,))], [(F32, (5,))], "collective-permute %p")
+    s = shape("f32", 1, 5)
+    executable = build(f" p = {s} parameter(0)\n ROOT {custom_call(id, [('p', s)], f'r = {s}')}")
+    native.set_limit(0.5)
+    native.absent(3, id)
+    error = refused(executable, rows(5))
+    assert "collective-permute %p waited 0.5 s: rank 2 arrived, rank 3 did not" in error, error
+    native.absent(None)
+    native.set_limit(60)
+    native.reset()
+
+
+def rows_that_are_not_there_fail_the_run() -> None:
+    table, data = shape("s32", 1, 2), shape("f32", 1, 6, 3)
+    groups = tuple((r, r + 1) for r in range(0, RANKS, 2))
+    lines = f" p = {data} parameter(0)\n o = {data} parameter(1)\n"
+    lines += "".join(f" t{n} = {table} parameter({n + 2})\n" for n in range(4))
+    names = [("p", data), ("o", data), *((f"t{n}", table) for n in range(4))]
+    operands = [(F32, (6, 3)), (F32, (6, 3)), *[(S32, (2,))] * 4]
+    label = "ragged-all-to-all %x (moe.py:7)"
+    id = served(Collective(Kind.RAGGED_ALL_TO_ALL, groups), operands, [(F32, (6, 3))], label)
+    executable = build(f"{lines} ROOT {custom_call(id, names, f'r = {data}')}")
+    p, o = rows(6, 3), rows(6, 3)
+    right = [[np.array(v, np.int32) for _ in range(RANKS)] for v in ([0, 2], [2, 2], [1, 4], [2, 2])]
+
+    def wanted() -> list[np.ndarray]:
+        members = [[p[r], o[r], *(t[r] for t in right)] for r in range(RANKS)]
+        return [a for group in groups for a in semantics.ragged_all_to_all([members[r] for r in group])]
+
+    same(run(executable, p, o, *right)[0], wanted())
+    for which, rank, value, message in (
+        (0, 3, 5, "rank 3 sends rows 5..7 of 6"),
+        (0, 3, -(1 << 31), "rank 3 sends rows -2147483648..-2147483646 of 6"),
+        (2, 5, 5, "rank 5 writes rows 5..7 of 6 on rank 4"),
+        (3, 6, 9, "rank 6 sends 2 rows to rank 6, which expects 9"),
+        (1, 2, 1 << 30, "rank 2 sends 1073741824 rows to rank 2, which expects 2"),
+    ):
+        tables = [[a.copy() for a in t] for t in right]
+        tables[which][rank][0] = value
+        error = refused(executable, p, o, *tables)
+        assert f"{label}: {message}" in error, error
+        assert native.failure() == f"{label}: {message}"
+        native.reset()
+    same(run(executable, p, o, *right)[0], wanted())
 
 
 def in_place() -> None:
@@ -319,8 +430,8 @@ def oracles_are_called_once_all_have_come() -> None:
 
     id = native.oracle("ragged-all-to-all %x", RANKS, world, fails)
     error = refused(all_reduce_module(id, 10), rows(10))
-    assert "ragged-all-to-all %x: ValueError: no such thing in group 0" in error, error
-    assert native.failure() == "ragged-all-to-all %x: ValueError: no such thing in group 0"
+    assert "ragged-all-to-all %x: no such thing in group 0" in error, error
+    assert native.failure() == "ragged-all-to-all %x: no such thing in group 0"
     native.reset()
 
 
@@ -371,6 +482,13 @@ def misuse_is_an_error_not_a_crash() -> None:
     for groups in ([[0, 0]], [[0, RANKS]], [[0], []]):
         with pytest.raises(ValueError, match="at most once"):
             native.kernels("bad", RANKS, groups, [reducer(ReduceOp.ADD, F32, 4)])
+    permute = Part(Variant(Kind.COLLECTIVE_PERMUTE), (*reducer(ReduceOp.ADD, F32, 4).tensors, SOURCES))
+    for sources in (None, [[0]]):
+        with pytest.raises(ValueError, match="needs a source"):
+            native.kernels("bad", RANKS, world, [permute], sources)
+    odd = Part(Variant(Kind.ALL_TO_ALL), reducer(ReduceOp.ADD, F32, 7).tensors)
+    with pytest.raises(ValueError, match=f"do not fit a group of {RANKS}"):
+        native.kernels("bad", RANKS, world, [odd])
     with pytest.raises(ValueError, match="at least one operand"):
         native.kernels("bad", RANKS, world, [])
     with pytest.raises(ValueError, match="no option is named speed"):

@@ -14,7 +14,7 @@ CONFIGS = st.builds(
     channel_id=st.none() | st.integers(0, 2**62),
     dimension=st.none() | st.integers(0, 8),
     use_global_device_ids=st.none() | st.booleans(),
-    constrain_layout=st.booleans(),
+    constrain_layout=st.none() | st.booleans(),
     reduce=st.none() | st.sampled_from([str(op) for op in ReduceOp]),
 )
 
@@ -22,12 +22,20 @@ CONFIGS = st.builds(
 @pytest.mark.parametrize(
     ("config", "text"),
     [
-        (CollectiveConfig(7, 0, True), "channel_id=7;dimension=0;use_global_device_ids=true;constrain_layout=false"),
-        (CollectiveConfig(), "constrain_layout=false"),
-        (CollectiveConfig(dimension=1, constrain_layout=True), "dimension=1;constrain_layout=true"),
-        (CollectiveConfig(3, reduce="multiply"), "channel_id=3;constrain_layout=false;reduce=multiply"),
         (
-            CollectiveConfig(3, use_global_device_ids=False),
+            CollectiveConfig(7, 0, True, False),
+            "channel_id=7;dimension=0;use_global_device_ids=true;constrain_layout=false",
+        ),
+        (CollectiveConfig(), ""),
+        (CollectiveConfig(7), "channel_id=7"),
+        (CollectiveConfig(constrain_layout=False), "constrain_layout=false"),
+        (CollectiveConfig(dimension=1, constrain_layout=True), "dimension=1;constrain_layout=true"),
+        (
+            CollectiveConfig(3, constrain_layout=False, reduce="multiply"),
+            "channel_id=3;constrain_layout=false;reduce=multiply",
+        ),
+        (
+            CollectiveConfig(3, use_global_device_ids=False, constrain_layout=False),
             "channel_id=3;use_global_device_ids=false;constrain_layout=false",
         ),
     ],

@@ -16,6 +16,7 @@ SCENARIOS = Path(__file__).with_name("native_scenarios.py")
     [
         (8, ("independent_and_native_ones_mixed", "a_loop_comes_back", "eight_runs_in_flight")),
         (8, ("groups_of_all_kinds", "in_place", "subnormals", "pins_copy_and_look_for_nan")),
+        (8, ("data_is_moved", "who_is_not_connected_does_not_wait", "rows_that_are_not_there_fail_the_run")),
         (8, ("oracles_are_called_once_all_have_come", "an_absent_rank_ends_the_run_in_time")),
         (8, ("misuse_is_an_error_not_a_crash", "eight_runs_in_flight")),
         (64, ("independent_and_native_ones_mixed", "a_loop_comes_back", "an_absent_rank_ends_the_run_in_time")),

@@ -6,11 +6,28 @@ from itertools import product
 
 import pytest
 
-from crossrank.collective.dtypes import ALL, dtype
+from crossrank.collective.dtypes import ALL, TOKEN, dtype
 from crossrank.collective.kinds import Kind, ReduceOp
 from crossrank.hlo.shape import Shape
-from crossrank.hlo.targets import CATALOGUE, TARGETS, Target, element_type, parse_target, target_for
+from crossrank.hlo.targets import (
+    CATALOGUE,
+    NAMED_BY_THE_SOURCE,
+    TARGETS,
+    Target,
+    element_type,
+    parse_target,
+    target_for,
+)
 
+OURS = {
+    Kind.ALL_TO_ALL: "AwsNeuronAllToAll",
+    Kind.COLLECTIVE_PERMUTE: "AwsNeuronCollectivePermute",
+    Kind.COLLECTIVE_BROADCAST: "AwsNeuronCollectiveBroadcast",
+    Kind.RAGGED_ALL_TO_ALL: "AwsNeuronRaggedAllToAll",
+    Kind.SEND_RECV: "AwsNeuronSendRecv",
+    Kind.SEND: "AwsNeuronSend",
+    Kind.RECV: "AwsNeuronRecv",
+}
 NAMED = ("f32", "bf16", "f16", "u32", "s64", "s32")
 LEGAL = {
     **{
@@ -23,20 +40,26 @@ LEGAL = {
     },
     **{f"AwsNeuronAllGather_{t}": Target(Kind.ALL_GATHER, None, dtype(t)) for t in NAMED},
 }
+ALSO_LEGAL = {f"{base}_{t}": Target(kind, None, dtype(t)) for kind, base in OURS.items() for t in NAMED}
 
 
 def array(name: str) -> Shape:
     return Shape(dtype(name), (4,))
 
 
-def test_there_are_42_legal_names() -> None:
+def test_there_are_42_legal_names_of_the_source() -> None:
     assert len(LEGAL) == 42
-    assert set(LEGAL) == CATALOGUE
+    assert set(LEGAL) == {name for name in CATALOGUE if TARGETS[name].kind in NAMED_BY_THE_SOURCE}
 
 
-@pytest.mark.parametrize("name", sorted(LEGAL))
+def test_every_other_kind_has_its_six() -> None:
+    assert set(ALSO_LEGAL) == CATALOGUE - set(LEGAL)
+    assert len(ALSO_LEGAL) == 6 * len(OURS)
+
+
+@pytest.mark.parametrize("name", sorted(LEGAL | ALSO_LEGAL))
 def test_legal_names_both_ways(name: str) -> None:
-    target = LEGAL[name]
+    target = (LEGAL | ALSO_LEGAL)[name]
     assert target.dtype is not None
     assert target_for(target.kind, target.reduce_op, array(target.dtype.name)) == name
     assert parse_target(name) == target
@@ -63,6 +86,8 @@ def test_other_reductions_have_no_name(op: ReduceOp) -> None:
         (Shape.tuple_of([array("f64"), array("f64")]), "_UNKNOWNDTYPE"),
         (Shape.tuple_of([]), "_UNKNOWNDTYPE"),
         (Shape.tuple_of([array("s32"), Shape.tuple_of([array("s32")])]), "_s32"),
+        (Shape.tuple_of([array("s32"), Shape(TOKEN)]), "_s32"),
+        (Shape(TOKEN), "_UNKNOWNDTYPE"),
     ],
     ids=str,
 )
@@ -72,7 +97,7 @@ def test_a_tuple_is_named_by_the_one_type_of_its_leaves(shape: Shape, suffix: st
 
 def test_unknown_names_are_read_but_are_not_legal() -> None:
     unknown = set(TARGETS) - CATALOGUE
-    assert len(unknown) == 2 * (4 * 7 - 3 * 6) + 1
+    assert len(unknown) == 2 * (4 * 7 - 3 * 6) + 1 + len(OURS)
     for name in unknown:
         assert parse_target(name) == TARGETS[name]
         assert TARGETS[name].name == name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from crossrank.hlo.collectives import ROUTES
 from crossrank.hlo.verifier import verify
 
 from ..support import apply, corpus_file, each_corpus_module, find, needs_corpus, parse, reducer
@@ -13,7 +14,8 @@ GLOBAL = "channel_id=1, use_global_device_ids=true"
 
 def findings(line: str, header: str, operand: str) -> list[tuple[str, str]]:
     file = parse(
-        f"  p = {operand} parameter(0)\n  t = token[] after-all()\n  ROOT r = {line}",
+        f"  p = {operand} parameter(0)\n  t = token[] after-all()\n  b = f32[8,2] parameter(1)\n"
+        f"  k = s32[8] parameter(2)\n  m = s32[5] parameter(3)\n  ROOT r = {line}",
         reducer(),
         reducer("and", "f32"),
         header=header,
@@ -35,6 +37,21 @@ def scatter(result: str, groups: str = "{{0,1},{2,3},{4,5},{6,7}}", dim: int = 0
 
 def permute(pairs: str, flags: str = "channel_id=1") -> str:
     return f"f32[8,4] collective-permute(p), source_target_pairs={pairs}" + (f", {flags}" if flags else "")
+
+
+def exchange(operands: str, groups: str = "{}") -> str:
+    return f"(f32[8,4], f32[8,4]) all-to-all({operands}), replica_groups={groups}, channel_id=1"
+
+
+def ragged(operands: str, groups: str = "{}") -> str:
+    return f"f32[8,4] ragged-all-to-all({operands}), replica_groups={groups}, channel_id=1"
+
+
+def converted(target: str, result: str, operands: str, attributes: str = "") -> str:
+    return (
+        f'{result} custom-call({operands}), custom_call_target="AwsNeuron{target}", backend_config="channel_id=1", '
+        f"frontend_attributes={{{attributes}}}"
+    )
 
 
 P8, R8, R2P4 = "num_partitions=8", "replica_count=8", "replica_count=2, num_partitions=4"
@@ -95,6 +112,35 @@ P8, R8, R2P4 = "num_partitions=8", "replica_count=8", "replica_count=2, num_part
             "shape",
             "cannot be cut into 8",
         ),
+        (exchange("p, p"), P8, "shape", "it has 2 operands, and groups of 8"),
+        (exchange("p, b", "{{0,1},{2,3},{4,5},{6,7}}"), P8, "shape", "its operands differ in shape"),
+        (ragged("p, p, k, k, k"), P8, "shape", "it has 5 operands, and a ragged-all-to-all has six"),
+        (ragged("p, p, k, k, k, b"), P8, "shape", "its offsets and sizes are no lists of integers"),
+        (ragged("p, p, k, k, k, k", "{{0,1,2},{3,4,5},{6,7}}"), P8, "shape", "its groups have different sizes"),
+        (ragged("p, p, m, m, m, m"), P8, "shape", "have 5 entries, which groups of 8 cannot share"),
+        (ragged("b, p, k, k, k, k"), P8, "shape", "rows of f32[8,2] are no rows of f32[8,4]"),
+        (converted("AllToAll_f32", "f32[8,4]", "p"), P8, "shape", "it has no dimension"),
+        (converted("SendRecv_f32", "(f32[8,2], token[])", "p, t, t"), P8, "shape", "not f32[8,2]"),
+        (
+            converted("SendRecv_f32", "(f32[8,4], f32[8,2], token[])", "p, t, t"),
+            P8,
+            "shape",
+            "1 operands and 2 results",
+        ),
+        (converted("SendRecv_s32", "(f32[8,4], token[])", "p, t, t"), P8, "target", "its result, which is f32"),
+        (converted("Send_s32", "token[]", "p, t"), P8, "target", "AwsNeuronSend_s32 contradicts"),
+        (
+            converted("CollectivePermute_f32", "f32[8,4]", "p", 'source_target_pairs="{{0,1},{2,1}}"'),
+            P8,
+            "pairs",
+            "rank 1 is the target of 2 pairs",
+        ),
+        (
+            converted("SendRecv_f32", "(f32[8,4], token[])", "p, t, t", f'{ROUTES}="{{{{0,9}}}}"'),
+            P8,
+            "pairs",
+            "pair 0,9 is outside",
+        ),
     ],
 )
 def test_each_finding(line: str, header: str, kind: str, message: str) -> None:
@@ -121,6 +167,14 @@ def test_each_finding(line: str, header: str, kind: str, message: str) -> None:
         (permute("{{0,1},{1,2},{3,3}}"), P8),
         (permute("{}"), P8),
         (permute("{{0,1}}", ""), R8),
+        (exchange("p, p", "{{0,1},{2,3},{4,5},{6,7}}"), P8),
+        (ragged("p, p, k, k, k, k"), P8),
+        (converted("AllToAll_f32", "(f32[8,4], f32[8,4])", "p, p", 'replica_groups="{{0,1}}"'), "num_partitions=2"),
+        (converted("CollectiveBroadcast_f32", "f32[8,4]", "p"), P8),
+        (converted("SendRecv_f32", "(f32[8,4], token[])", "p, t, t", f'{ROUTES}="{{{{0,1}}}}"'), P8),
+        (converted("SendRecv_f32", "(f32[8,4], f32[8,2], token[])", "p, b, t, t"), P8),
+        (converted("Send_f32", "token[]", "p, t"), P8),
+        (converted("Recv_f32", "(f32[8,2], token[])", "t"), P8),
         ("f32[8,4] collective-broadcast(p), channel_id=1, replica_groups={{3,1}}", "num_partitions=4"),
     ],
 )

@@ -17,11 +17,11 @@ from collections.abc import Sequence
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from crossrank import __version__
-from crossrank.cli import check, inspect, opt, passes, run
+from crossrank.cli import check, inspect, jax, opt, passes, run
 from crossrank.errors import InputError, RunError
 from crossrank.report import terminal
 
-COMMANDS = (run, opt, inspect, check, passes)
+COMMANDS = (run, opt, inspect, check, jax, passes)
 INTERRUPTED = 130
 
 
@@ -63,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _placed(message: str, parsed: argparse.Namespace) -> str:
     """The message; where it begins with an instruction, behind the file that has it."""
-    return f"{parsed.file}: {message}" if message.startswith("%") else message
+    if not message.startswith("%"):
+        return message  # commands without a file have such messages only
+    return f"{parsed.files[0] if hasattr(parsed, 'files') else parsed.file}: {message}"
 
 
 def _drop_output() -> None:

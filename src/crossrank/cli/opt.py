@@ -7,14 +7,16 @@ import json
 import sys
 from typing import Any
 
-from crossrank.cli.options import Commands, add_file, add_json, add_passes, add_ranks, chosen_passes
+from crossrank.cli.options import Commands, add_files, add_json, add_passes, add_ranks, chosen_passes
+from crossrank.errors import InputError
 from crossrank.hlo.execute.failure import extract_failure
 from crossrank.hlo.execute.run import RunOptions
 from crossrank.hlo.extract import extract, find_instruction
-from crossrank.hlo.io import ModuleFile, read_module, to_text, write_module
+from crossrank.hlo.io import ModuleFile, read_module, to_text, write_module, write_program
 from crossrank.hlo.module import Module
+from crossrank.hlo.program import Program, merged_results, run_passes_on_program
 from crossrank.hlo.statistics import Statistics
-from crossrank.hlo.world import set_world
+from crossrank.hlo.world import check_program_world, set_world
 from crossrank.passes import Pass, PassResult, all_passes, run_passes
 from crossrank.report import terminal
 from crossrank.report.statistics import show_statistics
@@ -25,13 +27,17 @@ def add(commands: Commands) -> None:
     p = commands.add_parser(
         "opt",
         help="rewrite a module",
-        description="Run passes over FILE and write the result: text to standard output, or to OUT by its suffix.",
+        description="Run passes over FILE and write the result: text to standard output, or to OUT by its suffix. "
+        "Several FILEs are the modules of several ranks, which passes may look at together.",
     )
-    add_file(p)
+    add_files(p)
     add_passes(p, default="none")
     add_ranks(p)
     p.add_argument(
-        "-o", "--output", metavar="OUT", help=".pb: protobuf, else text; .gz on top of either; - is standard output"
+        "-o",
+        "--output",
+        metavar="OUT",
+        help=".pb: protobuf, else text; .gz on top of either; - is standard output; of several FILEs: a folder",
     )
     p.add_argument("--print-after-all", action="store_true", help="print the module after each pass (standard error)")
     p.add_argument("--stats", action="store_true", help="collectives and bytes before and after each pass")
@@ -48,7 +54,9 @@ def add(commands: Commands) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Rewrite; 0."""
     passes = chosen_passes(arguments)
-    file = read_module(arguments.file)
+    if len(arguments.files) > 1:
+        return _several(arguments, passes)
+    file = read_module(arguments.files[0])
     set_world(file, arguments.ranks)
     output = None if arguments.output == "-" else arguments.output
     if arguments.extract in all_passes():
@@ -77,6 +85,39 @@ def main(arguments: argparse.Namespace) -> int:
         show_statistics(statistics)
     if output is None:
         sys.stdout.write(to_text(file))
+    return 0
+
+
+def _several(arguments: argparse.Namespace, passes: list[Pass[Any]]) -> int:
+    """Rewrite the modules of several ranks; 0."""
+    for option, given in (("--ranks", arguments.ranks), ("--extract", arguments.extract)):
+        if given is not None:
+            raise InputError(f"{option} takes one file, and there are {len(arguments.files)}", "leave it away")
+    if arguments.output in (None, "-"):
+        raise InputError("several files are written into a folder", "name it: -o DIR")
+    files = [read_module(name) for name in arguments.files]
+    check_program_world(files)
+    program = Program(tuple(f.module for f in files), tuple(f.path for f in files))
+    statistics = [Statistics(f.module) for f in files]
+
+    def after(rank: int, result: PassResult) -> None:
+        statistics[rank].add(result, files[rank].module)
+        if arguments.print_after_all:
+            print(f"// {program.title(rank)} after {result.spec}\n{to_text(files[rank])}", file=sys.stderr)
+
+    results = merged_results(program, run_passes_on_program(program, passes, after))
+    if arguments.remarks:
+        terminal.remarks(r for p in results for r in p.remarks)
+    written = write_program(files, arguments.output)
+    if arguments.json:
+        modules = [
+            {"file": f.path, "output": path, **s.as_dict()}
+            for f, path, s in zip(files, written, statistics, strict=True)
+        ]
+        print(json.dumps({"files": arguments.files, "output": arguments.output, "modules": modules}, indent=2))
+    elif arguments.stats:
+        for rank, s in enumerate(statistics):
+            show_statistics(s, title=program.title(rank))
     return 0
 
 

@@ -16,6 +16,13 @@ def add_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help=FILE_HELP)
 
 
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """The module to work on, or those of all ranks."""
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", help=FILE_HELP + "; several are the modules of several ranks, in this order"
+    )
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Output for programs."""
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else on standard output")

@@ -7,7 +7,7 @@ import json
 
 from crossrank.cli.options import (
     Commands,
-    add_file,
+    add_files,
     add_json,
     add_passes,
     add_ranks,
@@ -17,6 +17,7 @@ from crossrank.cli.options import (
     seconds,
 )
 from crossrank.hlo.execute.run import BACKENDS, RunOptions, run_module
+from crossrank.hlo.execute.several import run_program
 from crossrank.hlo.io import read_module
 from crossrank.report import terminal
 from crossrank.report.run import show_run
@@ -28,13 +29,16 @@ def add(commands: Commands) -> None:
         "run",
         help="run a module and its rewrite on N ranks and compare every value",
         description="Run FILE as it is and as the passes make it, on N ranks of this machine, and compare every output "
-        "of every rank bit for bit.",
+        "of every rank bit for bit. Several FILEs are the modules of several ranks, one each.",
     )
-    add_file(p)
+    add_files(p)
     add_passes(p, default="default")
     add_ranks(p)
     p.add_argument(
-        "--inputs", metavar="NPZ", help="parameters p0, p1, …, each [ranks, …]; outputs o0, … are compared too"
+        "--inputs",
+        metavar="NPZ",
+        help="parameters p0, p1, …, each [ranks, …] (of several FILEs: r0.p0, r0.p1, …, r1.p0, …); outputs o0, … are "
+        "compared too",
     )
     p.add_argument("--outputs", metavar="NPZ", help="save what the rewritten module gave")
     p.add_argument("--seed", type=count, default=0, help="for drawn inputs (default: 0)")
@@ -60,7 +64,7 @@ def add(commands: Commands) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run; 0 where all is equal, 1 where something differs."""
     passes = chosen_passes(arguments)
-    file = read_module(arguments.file)
+    files = [read_module(name) for name in arguments.files]
     options = RunOptions(
         ranks=arguments.ranks,
         backend=arguments.backend,
@@ -75,7 +79,10 @@ def main(arguments: argparse.Namespace) -> int:
         absent_rank=arguments.test_absent_rank,
     )
     with terminal.progress() as progress:
-        report = run_module(file, passes, options, progress)
+        one = len(files) == 1
+        report = (
+            run_module(files[0], passes, options, progress) if one else run_program(files, passes, options, progress)
+        )
     if arguments.remarks:
         terminal.remarks(r for p in report.passes for r in p.remarks)
     if arguments.json:

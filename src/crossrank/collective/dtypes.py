@@ -52,8 +52,43 @@ class DType:
         """The bytes that an element takes in an array: at least one, so pred and s4 take 1; 0 where no array has it."""
         return (self.bits + 7) // 8
 
+    def holds(self, other: DType) -> bool:
+        """Whether every value of ``other`` is a value of this type too: a conversion there and back changes nothing.
+
+        Among floats only f16, bf16, f32 and f64 hold others, for they have infinities, NaN and subnormals.
+        """
+        if other is self:
+            return True
+        if self.is_complex:
+            part = F32 if self is C64 else F64
+            return part.holds(F32 if other is C64 else other)
+        if other.name == "pred" and (self.is_integer or self.name in _FULL_FLOATS):
+            return self.bits > 1
+        if self.is_integer and other.is_integer:
+            return (
+                self.bits > other.bits
+                if self.is_signed and not other.is_signed
+                else (self.is_signed == other.is_signed and self.bits >= other.bits)
+            )
+        if self.name not in _FULL_FLOATS:
+            return False
+        mine = ml_dtypes.finfo(self.numpy)
+        if other.is_integer:
+            return bool(other.bits - other.is_signed <= mine.nmant + 1)
+        if not other.is_float:
+            return False
+        theirs = ml_dtypes.finfo(other.numpy)
+        return bool(
+            mine.nmant >= theirs.nmant
+            and mine.maxexp >= theirs.maxexp
+            and mine.minexp - mine.nmant <= theirs.minexp - theirs.nmant
+        )
+
     def __str__(self) -> str:
         return self.name
+
+
+_FULL_FLOATS = ("f16", "bf16", "f32", "f64")
 
 
 _ARRAY_TYPES: list[tuple[str, int, int, Any]] = [

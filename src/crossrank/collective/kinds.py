@@ -8,7 +8,7 @@ from crossrank.collective.dtypes import PRED, DType
 
 
 class Kind(StrEnum):
-    """A kind of collective; the value is its HLO opcode."""
+    """A kind of collective; the value is its HLO opcode (a fused send and recv, ``send-recv``, has none)."""
 
     ALL_REDUCE = "all-reduce"
     REDUCE_SCATTER = "reduce-scatter"
@@ -19,6 +19,7 @@ class Kind(StrEnum):
     COLLECTIVE_BROADCAST = "collective-broadcast"
     SEND = "send"
     RECV = "recv"
+    SEND_RECV = "send-recv"
 
     @property
     def reduces(self) -> bool:
@@ -28,10 +29,15 @@ class Kind(StrEnum):
     @property
     def has_pairs(self) -> bool:
         """Whether source-target pairs say who talks to whom; else replica groups do."""
-        return self in (Kind.COLLECTIVE_PERMUTE, Kind.SEND, Kind.RECV)
+        return self in (Kind.COLLECTIVE_PERMUTE, Kind.SEND, Kind.RECV, Kind.SEND_RECV)
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether tokens stand among its operands and results: send, recv and the two fused."""
+        return self in (Kind.SEND, Kind.RECV, Kind.SEND_RECV)
 
 
-_NEURON = frozenset(Kind) - {Kind.COLLECTIVE_BROADCAST, Kind.RAGGED_ALL_TO_ALL}
+_NEURON = frozenset(Kind) - {Kind.COLLECTIVE_BROADCAST, Kind.RAGGED_ALL_TO_ALL, Kind.SEND_RECV}
 _GROUPED = frozenset(k for k in Kind if not k.has_pairs)
 
 

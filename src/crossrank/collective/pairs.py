@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -43,6 +43,27 @@ class SourceTargetPairs:
     @cached_property
     def _source(self) -> dict[int, int]:
         return {target: source for source, target in self.pairs}
+
+    def components(self) -> tuple[tuple[int, ...], ...]:
+        """The ids that pairs connect, directly or by way of others, each set sorted: who must wait for whom at all."""
+        leader: dict[int, int] = {}
+
+        def find(i: int) -> int:
+            while leader.setdefault(i, i) != i:
+                leader[i] = i = leader[leader[i]]
+            return i
+
+        for source, target in self.pairs:
+            leader[find(target)] = find(source)
+        found: dict[int, list[int]] = {}
+        for i in sorted(leader):
+            found.setdefault(find(i), []).append(i)
+        return tuple(map(tuple, found.values()))
+
+    def within(self, members: Sequence[int]) -> SourceTargetPairs:
+        """The pairs among ``members``, by their positions there."""
+        place = {member: n for n, member in enumerate(members)}
+        return SourceTargetPairs(tuple((place[s], place[t]) for s, t in self.pairs if s in place and t in place))
 
     def check(self, world: int) -> list[str]:
         """What is wrong with the pairs among ids 0..world-1, in plain words."""

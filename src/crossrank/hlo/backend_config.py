@@ -3,9 +3,9 @@
     channel_id=7;dimension=0;use_global_device_ids=true;constrain_layout=false;reduce=multiply
 
 The order is fixed. A key that the collective lacks, or leaves unset, is left out: ``channel_id`` where there is none,
-``dimension`` on an all-reduce, ``use_global_device_ids`` where it is not set. ``reduce`` (an HLO opcode) stands only
-where the target's name says ``UNKNOWNOP``. A target's groups are no part of it: they are the frontend attribute
-``replica_groups``.
+``dimension`` on an all-reduce, ``use_global_device_ids`` where it is not set, ``constrain_layout`` on permutes, sends
+and receives. ``reduce`` (an HLO opcode) stands only where the target's name says ``UNKNOWNOP``. A target's groups or
+pairs are no part of it: they are frontend attributes.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ BINARY_OPS = frozenset(
 
 @dataclass(frozen=True)
 class CollectiveConfig:
-    """What a converted collective carries beside its name, its groups and its shape."""
+    """What a converted collective carries beside its name, its groups or pairs, and its shape; None: left out."""
 
     channel_id: int | None = None
     dimension: int | None = None
     use_global_device_ids: bool | None = None
-    constrain_layout: bool = False
+    constrain_layout: bool | None = None
     reduce: str | None = None
 
     def __str__(self) -> str:
@@ -96,6 +96,6 @@ def parse_config(text: str) -> CollectiveConfig:
         use_global_device_ids=_truth("use_global_device_ids", found["use_global_device_ids"])
         if "use_global_device_ids" in found
         else None,
-        constrain_layout=_truth("constrain_layout", found.get("constrain_layout", "false")),
+        constrain_layout=_truth("constrain_layout", found["constrain_layout"]) if "constrain_layout" in found else None,
         reduce=found.get("reduce"),
     )

@@ -25,7 +25,7 @@ from crossrank.collective.groups import (
     rank_groups,
 )
 from crossrank.collective.kinds import Kind, ReduceOp
-from crossrank.collective.pairs import SourceTargetPairs
+from crossrank.collective.pairs import SourceTargetPairs, parse_pairs
 from crossrank.errors import InputError
 from crossrank.hlo.backend_config import BINARY_OPS, CollectiveConfig, parse_config
 from crossrank.hlo.config import ModuleConfig
@@ -36,6 +36,7 @@ from crossrank.hlo.targets import element_type, parse_target
 
 ROUTES = "_xla_send_recv_source_target_pairs"
 GROUPS_ATTRIBUTE = "replica_groups"
+PAIRS_ATTRIBUTE = "source_target_pairs"
 # the backend's own config of a native collective (compiled modules have one), while ours stands in its place
 NATIVE_CONFIG_ATTRIBUTE = "native_backend_config"
 
@@ -47,10 +48,9 @@ GROUP_FIELDS = (
 )
 
 _REDUCE_OPS = {str(op): op for op in ReduceOp}
-_KINDS = {str(k): k for k in Kind}
+_KINDS = {str(k): k for k in Kind if k is not Kind.SEND_RECV}
 _STARTS = {f"{k}-start": k for k in (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.COLLECTIVE_PERMUTE)}
 _DIMENSIONED = (Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL)
-_PAIRED = (Kind.COLLECTIVE_PERMUTE, Kind.SEND, Kind.RECV)
 _MANY = 1 << 20
 # those whose use_global_device_ids is always engaged; on the others a channel id alone means partitions
 _GLOBAL_IDS = (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER)
@@ -65,7 +65,7 @@ class CollectiveInfo:
         converted: it is a custom-call of the naming contract.
         asynchronous: it is the start of a start/done pair.
         groups: as written; None where the kind has none (permutes, send, recv).
-        pairs: source-target pairs of a permute, of a send or a receive.
+        pairs: source-target pairs of a permute, of a send or a receive; None where those two do not say.
         mode: what the ids of groups or pairs are; None where the combination is none.
         channel_id: None where there is none.
         use_global_device_ids: None where it is not set.
@@ -139,6 +139,12 @@ def result_shape(i: Instruction) -> Shape:
     return shape
 
 
+def named_shape(i: Instruction) -> Shape:
+    """The shape whose elements name a converted collective: its result's, or, of a send, what it sends."""
+    sends = kind_of(i) is Kind.SEND
+    return Shape.tuple_of([o.shape for o in i.operands]) if sends else i.shape
+
+
 def _describe_native(i: Instruction, kind: Kind) -> CollectiveInfo:
     proto, shape = i.proto, result_shape(i)
     channel = int(proto.channel_id) or None
@@ -147,15 +153,14 @@ def _describe_native(i: Instruction, kind: Kind) -> CollectiveInfo:
     use_global = bool(proto.use_global_device_ids) or None
     reduction, trivial = reduction_of(i.called[0]) if kind.reduces and i.called else (None, True)
     pairs = None
-    if kind in (Kind.SEND, Kind.RECV):
-        routes = proto.frontend_attributes.map.get(ROUTES)
-        pairs = SourceTargetPairs.parse(routes) if routes else None
+    if kind.has_tokens:
+        pairs = _routes(proto)
     elif kind is Kind.COLLECTIVE_PERMUTE:
         pairs = SourceTargetPairs(tuple((p.source, p.target) for p in proto.source_target_pairs))
     return CollectiveInfo(
         kind=kind,
         asynchronous=i.opcode in _STARTS,
-        groups=None if kind in _PAIRED else read_groups(proto),
+        groups=None if kind.has_pairs else read_groups(proto),
         pairs=pairs,
         mode=_mode(kind, channel, use_global),
         channel_id=channel,
@@ -173,26 +178,40 @@ def _describe_converted(i: Instruction, kind: Kind) -> CollectiveInfo:
     target = parse_target(i.proto.custom_call_target)
     assert target is not None
     config = parse_config(i.proto.backend_config.decode(errors="replace"))
-    groups = parse_groups(i.proto.frontend_attributes.map.get(GROUPS_ATTRIBUTE, "{}"))
+    groups, pairs = None, None
+    if kind.has_tokens:
+        pairs = _routes(i.proto)
+    elif kind.has_pairs:
+        pairs = parse_pairs(i.proto.frontend_attributes.map.get(PAIRS_ATTRIBUTE, "{}"))
+    else:
+        groups = parse_groups(i.proto.frontend_attributes.map.get(GROUPS_ATTRIBUTE, "{}"))
+    shape = named_shape(i)
     reduction = str(target.reduce_op) if target.reduce_op else config.reduce
     return CollectiveInfo(
         kind=kind,
         converted=True,
         groups=groups,
+        pairs=pairs,
         mode=_mode(kind, config.channel_id, config.use_global_device_ids),
         channel_id=config.channel_id,
         use_global_device_ids=config.use_global_device_ids,
-        constrain_layout=config.constrain_layout,
+        constrain_layout=bool(config.constrain_layout),
         dim=config.dimension,
         reduction=reduction if kind.reduces else None,
-        dtype=element_type(i.shape),
-        nbytes=i.shape.nbytes,
+        dtype=element_type(shape),
+        nbytes=shape.nbytes,
     )
+
+
+def _routes(proto: Any) -> SourceTargetPairs | None:
+    routes = proto.frontend_attributes.map.get(ROUTES)
+    return parse_pairs(routes) if routes else None
 
 
 def config_of(info: CollectiveInfo, reduce: str | None) -> CollectiveConfig:
     """The ``backend_config`` that carries what a native collective says."""
-    return CollectiveConfig(info.channel_id, info.dim, info.use_global_device_ids, info.constrain_layout, reduce)
+    constrain = None if info.kind.has_pairs else info.constrain_layout
+    return CollectiveConfig(info.channel_id, info.dim, info.use_global_device_ids, constrain, reduce)
 
 
 def _mode(kind: Kind, channel: int | None, use_global: bool | None) -> GroupMode | None:
@@ -277,21 +296,48 @@ def write_groups(proto: Any, groups: ReplicaGroups) -> None:
 
 def ranks_of(info: CollectiveInfo, config: ModuleConfig) -> tuple[tuple[int, ...], ...]:
     """The groups as flattened ranks, in group order."""
+    return _ranks(*_grouping(info, config))
+
+
+def comparable_groups(info: CollectiveInfo, config: ModuleConfig) -> object:
+    """What two collectives of one mode have equal where they speak within the same groups, in the same orders.
+
+    However the groups are written, and in whatever order they are listed. Of a module that does not say how many ranks
+    it has, groups are compared as written.
+
+    Raises:
+        ValueError: the groups or the mode cannot be.
+    """
+    grouping = _grouping(info, config)
+    return _sorted_ranks(*grouping) if config.says_ranks else info.groups
+
+
+def _grouping(info: CollectiveInfo, config: ModuleConfig) -> tuple[ReplicaGroups, GroupMode, int, int]:
     assert info.groups is not None
     if info.mode is None:
         raise ValueError("Invalid combination of has_channel_id and use_global_device_ids")
-    world = config.replica_count * config.num_partitions
-    ids = info.groups.num_groups * (info.groups.group_size or 0)
+    return info.groups, info.mode, config.replica_count, config.num_partitions
+
+
+@lru_cache(maxsize=256)
+def _ranks(groups: ReplicaGroups, mode: GroupMode, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
+    world = replicas * partitions
+    ids = groups.num_groups * (groups.group_size or 0)
     if ids > max(world, _MANY):  # said before they are written out: few characters may stand for many ids
         raise ValueError(f"its groups hold {ids} ids, and there are {world} ranks")
-    return rank_groups(info.groups, info.mode, config.replica_count, config.num_partitions)
+    return rank_groups(groups, mode, replicas, partitions)
+
+
+@lru_cache(maxsize=256)
+def _sorted_ranks(groups: ReplicaGroups, mode: GroupMode, replicas: int, partitions: int) -> object:
+    return tuple(sorted(_ranks(groups, mode, replicas, partitions)))
 
 
 def pairs_of(info: CollectiveInfo, config: ModuleConfig) -> tuple[tuple[int, int], ...]:
     """The source-target pairs as flattened ranks."""
     pairs = info.pairs or SourceTargetPairs(())
     replicas = info.channel_id is None
-    if info.kind in (Kind.SEND, Kind.RECV) and config.num_partitions == 1:
+    if info.kind.has_tokens and config.num_partitions == 1:
         replicas = True  # a channel id is mandatory there, so that it cannot tell replicas from partitions
     mode = GroupMode.CROSS_REPLICA if replicas else GroupMode.CROSS_PARTITION
     return pairs.expand(mode, config.replica_count, config.num_partitions).pairs

@@ -10,6 +10,7 @@ import gzip
 import re
 import sys
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -306,3 +307,21 @@ def write_module(file: ModuleFile, path: str) -> None:
         Path(path).write_bytes(data)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def write_program(files: Sequence[ModuleFile], folder: str) -> list[str]:
+    """Write the modules of several ranks into a folder under the names that they have; returns the paths.
+
+    Where two have one name, the rank goes before it.
+    """
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None
+    names = ["stdin.hlo" if f.path == "-" else Path(f.path).name for f in files]
+    paths = []
+    for rank, (file, name) in enumerate(zip(files, names, strict=True)):
+        name = f"rank{rank}-{name}" if names.count(name) > 1 else name
+        paths.append(str(Path(folder) / name))
+        write_module(file, paths[-1])
+    return paths

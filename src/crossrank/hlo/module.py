@@ -368,7 +368,8 @@ class Computation:
         """Append a copy of ``other`` (of any computation) over ``operands``; control dependencies are not copied."""
         proto = InstructionProto()
         proto.CopyFrom(other.proto)
-        proto.ClearField("control_predecessor_ids")
+        for held_by_the_node in ("operand_ids", "control_predecessor_ids"):
+            proto.ClearField(held_by_the_node)
         node = self._adopt(proto, operands, other.name)
         node.origin = other.origin
         if other.called:

@@ -1,8 +1,8 @@
 """The naming contract: custom-call target ↔ (kind, reduce op, element type), one table read both ways.
 
-A name is a base, for reductions an infix, and a suffix for the element type of the result. Consumers dispatch on the
-whole string. What the contract has no word for is called ``UNKNOWNOP`` or ``_UNKNOWNDTYPE``; such names are emitted,
-but they are not in the catalogue.
+A name is a base, for reductions an infix, and a suffix for the element type of the result (of a send, which gives a
+token only: of what it sends). Consumers dispatch on the whole string. What the contract has no word for is called
+``UNKNOWNOP`` or ``_UNKNOWNDTYPE``; such names are emitted, but they are not in the catalogue.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from crossrank.collective.dtypes import DType, dtype
+from crossrank.collective.dtypes import TOKEN, DType, dtype
 from crossrank.collective.kinds import Kind, ReduceOp
 from crossrank.hlo.shape import Shape
 
@@ -21,7 +21,16 @@ BASES = {
     Kind.ALL_REDUCE: "AwsNeuronAllReduce",
     Kind.REDUCE_SCATTER: "AwsNeuronReduceScatter",
     Kind.ALL_GATHER: "AwsNeuronAllGather",
+    Kind.ALL_TO_ALL: "AwsNeuronAllToAll",
+    Kind.COLLECTIVE_PERMUTE: "AwsNeuronCollectivePermute",
+    Kind.COLLECTIVE_BROADCAST: "AwsNeuronCollectiveBroadcast",
+    Kind.RAGGED_ALL_TO_ALL: "AwsNeuronRaggedAllToAll",
+    Kind.SEND_RECV: "AwsNeuronSendRecv",
+    Kind.SEND: "AwsNeuronSend",
+    Kind.RECV: "AwsNeuronRecv",
 }
+NAMED_BY_THE_SOURCE = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_GATHER)
+"""The kinds for which the source has names, 42 in all; the other names are ours, made in the same way."""
 INFIXES: dict[ReduceOp | None, str] = {ReduceOp.ADD: "Add", ReduceOp.MAXIMUM: "Max", ReduceOp.MINIMUM: "Min"}
 SUFFIXES = {name: f"_{name}" for name in ("f32", "bf16", "f16", "u32", "s64", "s32")}
 UNKNOWN_OP = "UNKNOWNOP"
@@ -34,7 +43,7 @@ class Target:
 
     Attributes:
         kind: the collective.
-        reduce_op: of a reduction; None where the name says ``UNKNOWNOP``, and for an all-gather.
+        reduce_op: of a reduction; None where the name says ``UNKNOWNOP``, and for a kind that does not reduce.
         dtype: the element type; None where the name says ``_UNKNOWNDTYPE``.
     """
 
@@ -71,8 +80,8 @@ CATALOGUE = frozenset(name for name in TARGETS if "UNKNOWN" not in name)
 
 
 def element_type(shape: Shape) -> DType | None:
-    """The type that names a collective's result: an array's own, the one type of all leaves of a tuple, else None."""
-    types = {leaf.dtype for leaf in shape.leaves()}
+    """The type that names a collective's result: an array's own, the one type of all arrays in a tuple, else None."""
+    types = {leaf.dtype for leaf in shape.leaves()} - {TOKEN}
     return types.pop() if len(types) == 1 else None
 
 
@@ -81,7 +90,7 @@ def _named(dtype: DType | None) -> DType | None:
 
 
 def target_for(kind: Kind, reduce_op: ReduceOp | None, shape: Shape) -> str:
-    """The name for a collective of that kind, op and result shape."""
+    """The name for a collective of that kind, op and result shape (of a send: the shape of what it sends)."""
     return _NAMES[Target(kind, reduce_op if reduce_op in INFIXES else None, _named(element_type(shape)))]
 
 

@@ -13,7 +13,15 @@ from crossrank.collective.groups import check_groups
 from crossrank.collective.kinds import Kind, ReduceOp
 from crossrank.collective.pairs import SourceTargetPairs
 from crossrank.errors import InputError
-from crossrank.hlo.collectives import CollectiveInfo, describe, kind_of, pairs_of, ranks_of, result_shape
+from crossrank.hlo.collectives import (
+    CollectiveInfo,
+    describe,
+    kind_of,
+    named_shape,
+    pairs_of,
+    ranks_of,
+    result_shape,
+)
 from crossrank.hlo.config import ModuleConfig
 from crossrank.hlo.module import Instruction, Module
 from crossrank.hlo.shape import Shape
@@ -87,7 +95,7 @@ def check_target(i: Instruction) -> str:
     target = parse_target(name)
     if target is None:
         return f"{name} is no target of the naming contract"
-    actual = element_type(i.shape)
+    actual = element_type(named_shape(i))
     if target.dtype is not None and target.dtype is not actual:
         return f"{name} contradicts its result, which is {actual.name if actual else 'of several types'}"
     if target.kind.reduces and target.reduce_op is None and b"reduce=" not in i.proto.backend_config:
@@ -145,8 +153,21 @@ def _check_shapes(i: Instruction, info: CollectiveInfo, groups: tuple[tuple[int,
     sizes = {len(g) for g in groups}
     if info.kind in (Kind.SEND, Kind.RECV):
         return
+    if info.kind is Kind.SEND_RECV:
+        operands, results = ([s for s in shapes if s.is_array] for shapes in (operands, results))
     if info.kind is Kind.RAGGED_ALL_TO_ALL:
+        yield from _check_tables(operands, max(sizes, default=1))
         operands, results = operands[1:2], results[:1]
+    if info.kind is Kind.ALL_TO_ALL and info.dim is None:
+        if not shape.is_tuple:
+            yield "it has no dimension"
+            return
+        if sizes != {len(operands)}:
+            yield f"it has {len(operands)} operands, and groups of {', '.join(map(str, sorted(sizes)))}"
+            return
+        if any(not o.same_extents(operands[0]) for o in operands):
+            yield "its operands differ in shape, and each rank gets one from every other"
+            return
     if info.kind is Kind.COLLECTIVE_PERMUTE and len(operands) != len(results):
         return  # in-place forms have offsets behind the data
     if len(operands) != len(results):
@@ -166,6 +187,20 @@ def _check_shapes(i: Instruction, info: CollectiveInfo, groups: tuple[tuple[int,
             yield f"it makes {result.dtype.name} of {operand.dtype.name}"
             continue
         yield from _check_dims(info, operand, result, size)
+
+
+def _check_tables(operands: list[Shape], size: int) -> Iterator[str]:
+    """The offsets and sizes of a ragged exchange: one entry, or as many, for each rank of the group."""
+    if len(operands) != 6:
+        yield f"it has {len(operands)} operands, and a ragged-all-to-all has six"
+        return
+    tables = operands[2:]
+    if any(not t.dtype.is_integer or len(t.dims) != 1 or t.dims != tables[0].dims for t in tables):
+        yield "its offsets and sizes are no lists of integers, all of one length"
+    elif tables[0].count % size:
+        yield f"its offsets and sizes have {tables[0].count} entries, which groups of {size} cannot share"
+    if operands[0].dims[1:] != operands[1].dims[1:] or not operands[0].dims:
+        yield f"rows of {operands[0].without_layout()} are no rows of {operands[1].without_layout()}"
 
 
 def _check_dims(info: CollectiveInfo, operand: Shape, result: Shape, size: int) -> Iterator[str]:

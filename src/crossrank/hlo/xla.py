@@ -42,6 +42,11 @@ def check_proto(data: bytes, name: str = "the module") -> None:
         _load(data)
 
 
+def check_made_proto(data: bytes) -> None:
+    """ValueError where XLA refuses a module that we made; unlike `check_proto` it leaves the process as it is."""
+    _load(data)
+
+
 def mlir_to_proto(source: str | bytes, name: str = "the module") -> bytes:
     """A StableHLO or MHLO module → serialized module message; ValueError with the parser's message."""
     try:

@@ -8,7 +8,7 @@ from string import Template
 
 from crossrank.collective.dtypes import dtype
 from crossrank.collective.kinds import Kind, ReduceOp
-from crossrank.kernels.variant import Variant
+from crossrank.kernels.variant import MOVING, Variant
 
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
@@ -31,8 +31,8 @@ def render(variant: Variant) -> str:
 
 
 def render_unit(code: Code) -> str:
-    """One translation unit: the kernels that share a reduction, whose code is most of what there is to compile."""
+    """One translation unit: the kernels that move bytes, or those that share a reduction, most of what they are."""
     if code is None:
-        return render(Variant(Kind.ALL_GATHER))
+        return "\n".join(render(Variant(kind)) for kind in MOVING)
     op, number = code
     return "\n".join(render(Variant(kind, op, dtype(number))) for kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER))

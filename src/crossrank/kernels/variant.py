@@ -7,6 +7,15 @@ from dataclasses import dataclass
 from crossrank.collective.dtypes import DType
 from crossrank.collective.kinds import Kind, ReduceOp
 
+MOVING = (
+    Kind.ALL_GATHER,
+    Kind.ALL_TO_ALL,
+    Kind.COLLECTIVE_PERMUTE,
+    Kind.COLLECTIVE_BROADCAST,
+    Kind.RAGGED_ALL_TO_ALL,
+)
+"""The kinds whose kernels move bytes."""
+
 _INTEGERS = ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64")
 _FLOATS = ("f16", "bf16", "f32", "f64")
 _COMPLEX = ("c64", "c128")
@@ -23,9 +32,10 @@ _ON_PRED = {
 def has_kernel(kind: Kind, op: ReduceOp | None, dtype: DType | None) -> bool:
     """Whether a kernel serves ``kind`` with ``op`` on elements of ``dtype``.
 
-    An all-gather moves bytes: it takes every type whose elements fill whole ones.
+    What reduces nothing moves bytes: it takes every type whose elements fill whole ones. A fused send and recv is a
+    permute.
     """
-    if kind is Kind.ALL_GATHER:
+    if kind in MOVING:
         return op is None and (dtype is None or dtype.name == "pred" or (dtype.bits >= 8 and dtype.bits % 8 == 0))
     if not kind.reduces or op is None or dtype is None:
         return False

@@ -36,5 +36,7 @@ def show_pass(p: Mapping[str, Any]) -> None:
         out.print()
         rows = terminal.table("option", "type", "default", "what it does")
         for o in p["options"]:
-            rows.add_row(o["name"], escape(o["type"]), str(o["default"]).lower(), escape(o["text"]))
+            default = str(o["default"])
+            default = default.lower() if isinstance(o["default"], bool) else default  # as the command line takes it
+            rows.add_row(o["name"], escape(o["type"]), escape(default), escape(o["text"]))
         terminal.show(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.markup import escape
 
 from crossrank.hlo.execute.compare import Difference
-from crossrank.hlo.execute.run import RunReport
+from crossrank.hlo.execute.run import RunReport, output_name
 from crossrank.report import terminal
 
 
@@ -56,7 +56,7 @@ def _show_verdict(report: RunReport) -> None:
         wrong = terminal.table("output", "shape", "max abs err", "max ulp", right=("output", "max abs err", "max ulp"))
         for o in [o for o in outputs if not o["equal"]][:10]:
             ulp = "" if o["max_ulp"] is None else str(o["max_ulp"])
-            wrong.add_row(str(o["index"]), f"{o['dtype']}{o['shape']}", f"{o['max_abs_err']:.3g}", ulp)
+            wrong.add_row(output_name(o), f"{o['dtype']}{o['shape']}", f"{o['max_abs_err']:.3g}", ulp)
         terminal.show(wrong)
     if result["reference"] != "original" and not result["untouched"]["exact"]:
         out.print(

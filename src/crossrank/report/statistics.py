@@ -6,10 +6,10 @@ from crossrank.hlo.statistics import Statistics
 from crossrank.report import terminal
 
 
-def show_statistics(statistics: Statistics) -> None:
+def show_statistics(statistics: Statistics, title: str | None = None) -> None:
     """A row for each pass and kind: how many collectives and bytes before and after (standard error)."""
     numbers = ("count", "converted", "bytes", "ms")
-    rows = terminal.table("pass", "changed", "collective", *numbers, right=numbers)
+    rows = terminal.table("pass", "changed", "collective", *numbers, right=numbers, title=title)
     for result, before, after in statistics.steps:
         name, ms = result.spec, f"{result.seconds * 1e3:.1f}"
         changed = "yes" if result.changed else "no"

@@ -38,7 +38,7 @@ class Tensor(ctypes.Structure):
         return cls(array.ctypes.data, extents, strides, dtype_of(array.dtype).number, array.ndim)
 
 
-_GIVEN_UP, _RUNNING = 1, -1
+_GIVEN_UP, _BAD_ROWS, _PEER_FAILED, _RUNNING = 1, 3, 4, -1  # as abi.h has them
 _abandoned: list[object] = []  # arguments of threads that did not come back: their memory must stay
 
 
@@ -87,23 +87,29 @@ def run_entry(
     if run(address, ranks, slots, tensors, above, limit, staged, statuses):
         _abandoned.append((tensors, arguments))
     failed = {r: s for r, s in enumerate(statuses) if s}
+    failed = {r: s for r, s in failed.items() if s != _PEER_FAILED} or failed
     if failed:
         raise RunError(f"{_ranks(failed)} of {ranks} failed: {_reason(failed, limit)}")
 
 
 def run_variant(
     variant: Variant,
-    operands: Sequence[Array],
-    results: Sequence[Array],
-    *,
+    *slots: Sequence[Array],
     limit: float = 60.0,
     stream_above: int | None = None,
     staged: bool = False,
 ) -> None:
-    """Run one collective: operand and result of each rank, in group order, as ``[outer, dim, inner]`` views."""
+    """Run one collective.
+
+    Args:
+        variant: which.
+        slots: for each slot of the kernel (most have operand and result, ``[outer, dim, inner]`` views) the arrays of
+            all ranks, in group order.
+        limit: as for `run_entry`, and so the others.
+    """
     address = entry(compile_variants([variant])[variant], f"{variant.symbol}_kernel")
-    pairs = list(zip(operands, results, strict=True))
-    run_entry(address, pairs, limit=limit, stream_above=stream_above, staged=staged)
+    arguments = list(zip(*slots, strict=True))
+    run_entry(address, arguments, limit=limit, stream_above=stream_above, staged=staged)
 
 
 @cache
@@ -124,4 +130,6 @@ def _reason(failed: dict[int, int], limit: float) -> str:
         return f"{_ranks(stuck)} did not return within {limit:g} s"
     if _GIVEN_UP in statuses:
         return f"waited {limit:g} s for a peer"
+    if _BAD_ROWS in statuses:
+        return "rows to send lie outside of an array, or are not as many as their receiver expects"
     return f"the kernel returned {max(statuses)}"

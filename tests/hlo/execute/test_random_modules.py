@@ -25,7 +25,7 @@ from tests.support import hlo, reducer
 
 RANKS = 8
 TYPES = ("f32", "f32", "f32", "bf16", "f16", "f64", "s32", "u8", "s64", "pred", "c64")
-KINDS = ("all-reduce", "reduce-scatter", "all-gather")
+KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "collective-permute")
 
 
 @dataclass
@@ -95,7 +95,13 @@ def draw_module(seed: int) -> str:
 
 
 def collective(d: Drawn, kind: str, x: str, t: str, dims: tuple[int, ...]) -> None:
+    if kind == "collective-permute":
+        permute(d, x, t, dims)
+        return
     groups, size = d.groups()
+    if kind == "all-to-all":
+        all_to_all(d, x, t, dims, groups, size)
+        return
     attributes = f"replica_groups={groups}, channel_id={len(d.lines) + 1}, use_global_device_ids=true"
     if kind == "all-gather":
         if not dims or np.prod(dims) * size > 4096:
@@ -123,6 +129,41 @@ def collective(d: Drawn, kind: str, x: str, t: str, dims: tuple[int, ...]) -> No
     if fitting:
         k = fitting[int(d.rng.integers(len(fitting)))]
         d.add(t, (*dims[:k], dims[k] // size, *dims[k + 1 :]), f"{kind}({x}), dimensions={{{k}}}, {attributes}")
+
+
+def all_to_all(d: Drawn, x: str, t: str, dims: tuple[int, ...], groups: str, size: int) -> None:
+    attributes = f"replica_groups={groups}, channel_id={len(d.lines) + 1}"
+    if d.rng.random() < 0.3:  # an operand for each peer
+        operands = [x, *(d.add(t, dims, f"copy({x})") for _ in range(size - 1))]
+        if t not in ("pred", "c64"):
+            operands = [d.add(t, dims, f"add({x}, {o})") for o in operands]
+        pieces = f"a{len(d.lines)}"
+        d.lines.append(
+            f"  {pieces} = ({', '.join([shape(t, dims)] * size)}) all-to-all({', '.join(operands)}), {attributes}"
+        )
+        for n in range(size):
+            d.add(t, dims, f"get-tuple-element({pieces}), index={n}")
+        return
+    fitting = [k for k, extent in enumerate(dims) if extent % size == 0]
+    if fitting:
+        k = fitting[int(d.rng.integers(len(fitting)))]
+        d.add(t, dims, f"all-to-all({x}), dimensions={{{k}}}, {attributes}")
+
+
+def permute(d: Drawn, x: str, t: str, dims: tuple[int, ...]) -> None:
+    sources, targets = (d.rng.permutation(RANKS)[: int(d.rng.integers(0, RANKS + 1))] for _ in range(2))
+    pairs = ",".join(f"{{{s},{t}}}" for s, t in zip(sources, targets, strict=False))
+    attributes = f"source_target_pairs={{{pairs}}}, channel_id={len(d.lines) + 1}"
+    if d.rng.random() < 0.2:  # variadic
+        other, ot, odims = d.operand()
+        pair = f"a{len(d.lines)}"
+        d.lines.append(
+            f"  {pair} = ({shape(t, dims)}, {shape(ot, odims)}) collective-permute({x}, {other}), {attributes}"
+        )
+        d.add(t, dims, f"get-tuple-element({pair}), index=0")
+        d.add(ot, odims, f"get-tuple-element({pair}), index=1")
+        return
+    d.add(t, dims, f"collective-permute({x}), {attributes}")
 
 
 @dataclass(frozen=True)
@@ -153,5 +194,17 @@ def test_a_random_part_converted(seed: int) -> None:
 def test_what_is_drawn_has_what_matters() -> None:
     """The generator itself: among its modules there are layouts, groups of all forms, variadic ones, every kind."""
     text = "".join(draw_module(seed) for seed in range(20))
-    for word in (*KINDS, "{0,1}", "<=[2,4]T(1,0)", "replica_groups={}", "get-tuple-element", "bf16", "c64", "pred"):
+    for word in (
+        *(f"{kind}(" for kind in KINDS),
+        ") all-to-all(",
+        ") collective-permute(",
+        "pairs={}",
+        "{0,1}",
+        "<=[2,4]T(1,0)",
+        "replica_groups={}",
+        "get-tuple-element",
+        "bf16",
+        "c64",
+        "pred",
+    ):
         assert word in text, word

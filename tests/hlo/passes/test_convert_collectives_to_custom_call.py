@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from crossrank.errors import InputError, RunError
+from crossrank.hlo.build import tuple_of
 from crossrank.hlo.io import to_text
 
-from ...support import apply, find, opcodes, parse, reducer, reread
+from ...support import apply, find, hlo, opcodes, parse, reducer, reread, run_values
 
 NAME = "convert-collectives-to-custom-call"
 FLAGS = "channel_id=7, use_global_device_ids=true"
@@ -171,6 +173,172 @@ def test_other_collectives_are_untouched() -> None:
     assert not result.remarks
     assert not file.module.modified
     assert to_text(file) == before
+
+
+DATA = "  p = {t}[8,16] parameter(0)\n"
+ONE_OF_EACH = {
+    "all-to-all": (
+        DATA + "  ROOT r = {t}[8,16]{{0,1}} all-to-all(p), channel_id=3, replica_groups=[2,4]<=[8], dimensions={{1}}",
+        "AwsNeuronAllToAll",
+        "channel_id=3;dimension=1;constrain_layout=false",
+        {"replica_groups": "[2,4]<=[8]"},
+    ),
+    "all-to-all of a tuple": (
+        DATA + "  q = {t}[8,16] copy(p)\n"
+        "  ROOT r = ({t}[8,16], {t}[8,16]) all-to-all(p, q), replica_groups={{{{0,5}},{{1,4}}}}, constrain_layout=true",
+        "AwsNeuronAllToAll",
+        "constrain_layout=true",
+        {"replica_groups": "{{0,5},{1,4}}"},
+    ),
+    "collective-permute": (
+        DATA + "  ROOT r = {t}[8,16] collective-permute(p), channel_id=1, "
+        'source_target_pairs={{{{0,1}},{{3,2}},{{6,6}}}}, frontend_attributes={{stream="1"}}',
+        "AwsNeuronCollectivePermute",
+        "channel_id=1",
+        {"source_target_pairs": "{{0,1},{3,2},{6,6}}", "stream": "1"},
+    ),
+    "a permute of nothing, of replicas": (
+        DATA + "  ROOT r = {t}[8,16] collective-permute(p), source_target_pairs={{}}",
+        "AwsNeuronCollectivePermute",
+        "",
+        {"source_target_pairs": "{}"},
+    ),
+    "a variadic permute": (
+        DATA
+        + "  q = {t}[3] slice(p)\n".replace("slice(p)", "parameter(1)")
+        + "  ROOT r = ({t}[8,16], {t}[3]) collective-permute(p, q), channel_id=1, source_target_pairs={{{{0,1}}}}",
+        "AwsNeuronCollectivePermute",
+        "channel_id=1",
+        {"source_target_pairs": "{{0,1}}"},
+    ),
+    "collective-broadcast": (
+        DATA + "  ROOT r = {t}[8,16] collective-broadcast(p), channel_id=1, replica_groups={{{{3,1}},{{0,2}}}}",
+        "AwsNeuronCollectiveBroadcast",
+        "channel_id=1;constrain_layout=false",
+        {"replica_groups": "{{3,1},{0,2}}"},
+    ),
+    "ragged-all-to-all": (
+        DATA + "  o = {t}[9,16] parameter(1)\n  s = s64[8] parameter(2)\n"
+        "  ROOT r = {t}[9,16] ragged-all-to-all(p, o, s, s, s, s), channel_id=1, replica_groups={{}}",
+        "AwsNeuronRaggedAllToAll",
+        "channel_id=1;constrain_layout=false",
+        {"replica_groups": "{}"},
+    ),
+}
+
+
+@pytest.mark.parametrize("form", ONE_OF_EACH)
+@pytest.mark.parametrize(("t", "suffix"), [("bf16", "_bf16"), ("u8", "_UNKNOWNDTYPE")])
+def test_every_kind(form: str, t: str, suffix: str) -> None:
+    entry, base, config, attributes = ONE_OF_EACH[form]
+    file = parse(entry.format(t=t))
+    before = to_text(file)
+    assert not apply(file.module, NAME).changed
+    assert to_text(file) == before
+    shape, operands = find(file.module, "r").shape, [o.name for o in find(file.module, "r").operands]
+    result = apply(file.module, NAME + "{kinds=all}")
+    assert result.changed
+    assert [r.outcome for r in result.remarks] == ["done"]
+    r = find(reread(file).module, "r")
+    assert (r.opcode, r.proto.custom_call_target) == ("custom-call", base + suffix)
+    assert (r.proto.backend_config.decode(), r.frontend_attributes) == (config, attributes)
+    assert (r.shape, [o.name for o in r.operands], r.proto.custom_call_api_version) == (shape, operands, 1)
+    assert not r.proto.source_target_pairs
+    assert not r.proto.channel_id
+    assert not apply(file.module, NAME + "{kinds=all}").changed
+    apply(file.module, "raise-custom-call-collectives")
+    assert to_text(file) == before
+
+
+def test_a_permute_in_place_is_declined() -> None:
+    file = parse(
+        "  p = f32[8] parameter(0)\n  q = f32[8] parameter(1)\n  c = s32[] constant(0)\n  t = (s32[]) tuple(c)\n"
+        "  ROOT r = f32[8] collective-permute(p, q, t, t), channel_id=1, source_target_pairs={{0,1}}, slice_sizes={{4}}"
+    )
+    result = apply(file.module, NAME + "{kinds=all}")
+    assert not result.changed
+    assert [(r.outcome, r.reason) for r in result.remarks] == [
+        ("declined", "it permutes in place, at offsets of larger buffers")
+    ]
+
+
+def test_kinds_are_named_or_all() -> None:
+    with pytest.raises(InputError, match=f"pass {NAME}: kinds is named or all, not some"):
+        apply(parse("  ROOT p = f32[8] parameter(0)").module, NAME + "{kinds=some}")
+
+
+def ragged(*tables: str) -> str:
+    """A ragged exchange whose four tables are what is given."""
+    return hlo(
+        "  x = f32[24,2] parameter(0)\n  o = f32[20,2] parameter(1)\n  n = f32[20,2] negate(o)\n"
+        + "".join(f"  t{n} = s32[4] {table}\n" for n, table in enumerate(tables))
+        + "  r = f32[20,2] ragged-all-to-all(x, n, t0, t1, t2, t3), channel_id=1, "
+        "replica_groups={{0,1,2,3},{7,5,6,4}}\n  ROOT m = f32[20,2] negate(r)"
+    )
+
+
+def test_values_of_a_ragged_exchange() -> None:
+    report = run_values(ragged(*(f"parameter({n})" for n in range(2, 6))), NAME + "{kinds=all}")
+    assert report.result["exact"], report.result["first_difference"]
+    assert report.custom_calls == {"AwsNeuronRaggedAllToAll_f32": 1}
+
+
+@pytest.mark.parametrize("kinds", ["named", "all"])
+def test_rows_that_are_not_there_end_the_run_with_a_plain_message(kinds: str) -> None:
+    """On the kernels as on the oracle."""
+    starts, places = "constant({0, 2, 4, 6})", "constant({0, 19, 4, 6})"
+    text = ragged(starts, "constant({2, 2, 2, 2})", places, "constant({2, 2, 2, 2})")
+    with pytest.raises(RunError, match=r"^ragged-all-to-all %r: rank \d writes rows 19\.\.21 of 20 on rank [15]$"):
+        run_values(text, NAME + f"{{kinds={kinds}}}")
+
+
+WORLD = "replica_count=2, num_partitions=4"
+VALUES = """
+  p = f32[8,6,4] parameter(0)
+  q = s32[5] parameter(1)
+  b = bf16[8,3] parameter(2)
+  h = f16[2,16]{0,1} parameter(3)
+  k = u8[16] parameter(4)
+  z = f32[0,4] parameter(5)
+  i = u8[16] iota(), iota_dimension=0
+  e = pred[16] compare(i, k), direction=LT
+  n = bf16[8,3] negate(b)
+  x0 = f32[8,6,4]{0,2,1} all-to-all(p), channel_id=1, replica_groups={}, dimensions={0}
+  x1 = f32[8,6,4] all-to-all(p), replica_groups={{1,0}}, dimensions={1}
+  x2 = f16[2,16] all-to-all(h), channel_id=2, replica_groups={{3,0},{1,2}}, dimensions={1}
+  x3 = pred[16] all-to-all(e), channel_id=2, replica_groups=[1,4]<=[2,2]T(1,0), dimensions={0}
+  x4 = (bf16[8,3]{0,1}, bf16[8,3]{0,1}) all-to-all(b, n), channel_id=3, replica_groups={{2,1},{3,0}}
+  x5 = (bf16[8,3], bf16[8,3]) all-to-all(n, b), replica_groups={}
+  y0 = s32[5] collective-permute(q), channel_id=1, source_target_pairs={{0,1},{1,3}}
+  y1 = f32[8,6,4]{0,1,2} collective-permute(x0), source_target_pairs={{1,0}}
+  y2 = (bf16[8,3], s32[5]) collective-permute(b, y0), channel_id=1, source_target_pairs={{3,0},{0,3},{2,2}}
+  y3 = f32[0,4] collective-permute(z), channel_id=1, source_target_pairs={{3,0}}
+  y4 = s32[5] collective-permute(q), channel_id=1, source_target_pairs={}
+  c0 = f32[8,6,4] collective-broadcast(y1), channel_id=5, replica_groups={{2,0},{1,3}}
+  c1 = s32[5] collective-broadcast(y0), replica_groups={{1,0}}
+  c2 = (s32[5], f16[2,16]) collective-broadcast(q, x2), channel_id=5, replica_groups={{3,1}}"""
+
+
+def test_values_of_every_kind() -> None:
+    """Cross-partition and cross-replica, layouts, tuples, ranks that nobody sends to, nothing to move."""
+    elements = [
+        f"  {x}{n} = {shape} get-tuple-element({x}), index={n}"
+        for x, shapes in (
+            ("x4", ("bf16[8,3]{0,1}",) * 2),
+            ("x5", ("bf16[8,3]",) * 2),
+            ("y2", ("bf16[8,3]", "s32[5]")),
+            ("c2", ("s32[5]", "f16[2,16]")),
+        )
+        for n, shape in enumerate(shapes)
+    ]
+    file = parse("\n".join([VALUES, *elements]), header=WORLD)
+    whole = [i for i in file.module.entry if i.shape.is_array and i.opcode not in ("parameter", "iota")]
+    file.module.entry.set_root(tuple_of(file.module.entry, whole))
+    report = run_values(to_text(file), NAME + "{kinds=all}")
+    assert report.result["exact"], report.result["first_difference"]
+    assert report.after == {}
+    assert sum(report.custom_calls.values()) == 14
+    assert not report.result["raised"]
 
 
 WHILE = """

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from crossrank.collective.dtypes import PRED
+from crossrank.collective.dtypes import PRED, S32, S64
 from crossrank.collective.kinds import Kind, ReduceOp
+from crossrank.collective.pairs import SourceTargetPairs
 from crossrank.collective.semantics import evaluate_group
 from crossrank.hlo.ffi.form import Backend, Call
-from crossrank.hlo.ffi.native import Native, Operand
+from crossrank.hlo.ffi.native import SOURCES, From, Native, Part, Tensor
 from crossrank.hlo.shape import Shape
 from crossrank.kernels import Variant, compile_variants, has_kernel
 
@@ -31,19 +34,31 @@ class KernelBackend:
     def serves(self, call: Call) -> bool:
         """Whether every operand has a kernel."""
         c = call.collective
-        if c.kind not in (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER):
+        if c.kind is Kind.RAGGED_ALL_TO_ALL and any(t.dtype not in (S32, S64) for t in call.operands[2:]):
             return False
-        return all(has_kernel(c.kind, c.reduce_op, s.dtype) for s in call.operands)
+        if c.kind.has_tokens and len(call.operands) != len(call.results):
+            return False  # a half alone
+        return all(has_kernel(_kernel(call), c.reduce_op, s.dtype) for s in call.operands)
 
     def register(self, call: Call) -> int:
         """Make it known natively, its kernels loaded."""
-        operands = [_operand(call, shape) for shape in call.operands]
-        return self._native.kernels(call.label, call.world, call.collective.groups, operands)
+        c = call.collective
+        sources = None
+        if c.kind.has_pairs:
+            pairs = SourceTargetPairs(c.pairs)
+            sources = [[_or_none(pairs.within(g).source_of(n)) for n in range(len(g))] for g in c.groups]
+        elif _kernel(call) is Kind.COLLECTIVE_PERMUTE:
+            sources = [list(range(len(g))) for g in c.groups]
+        return self._native.kernels(call.label, call.world, c.groups, parts_of(call), sources)
+
+
+def _or_none(source: int | None) -> int:
+    return -1 if source is None else source
 
 
 def variants_of(call: Call) -> list[Variant]:
     """The kernels that a call needs."""
-    return [_operand(call, shape).variant for shape in call.operands]
+    return [part.variant for part in parts_of(call)]
 
 
 def prepare(calls: Sequence[Call], progress: Callable[[int, int], None] | None = None) -> None:
@@ -51,19 +66,45 @@ def prepare(calls: Sequence[Call], progress: Callable[[int, int], None] | None =
     compile_variants(dict.fromkeys(v for call in calls for v in variants_of(call)), progress)
 
 
-def _moves(kind: Kind) -> bool:
-    return kind is Kind.ALL_GATHER
-
-
-def _operand(call: Call, shape: Shape) -> Operand:
+def _kernel(call: Call) -> Kind:
+    """The kind of the kernel: a send that meets its recv is a permute, and so is each part of the tuple form."""
     c = call.collective
-    if c.kind is Kind.ALL_REDUCE:
-        view = (1, shape.count, 1)
-    else:
-        assert c.dim is not None
-        view = (math.prod(shape.dims[: c.dim]), shape.dims[c.dim], math.prod(shape.dims[c.dim + 1 :]))
-    variant = Variant(c.kind, c.reduce_op, None if _moves(c.kind) else shape.dtype)
-    return Operand(variant, view, shape.dtype.itemsize)
+    tuple_form = c.kind is Kind.ALL_TO_ALL and c.dim is None
+    return Kind.COLLECTIVE_PERMUTE if tuple_form or c.kind.has_tokens else c.kind
+
+
+def parts_of(call: Call) -> list[Part]:
+    """How kernels serve a call."""
+    c, kernel = call.collective, _kernel(call)
+    if c.kind is Kind.RAGGED_ALL_TO_ALL:
+        data, tables = call.operands[:2], call.operands[2:]
+        slots = [Tensor(From.OPERAND, n, _rows(s), s.dtype).in_bytes() for n, s in enumerate(data)]
+        slots += [Tensor(From.OPERAND, 2 + n, (s.count, 1, 1), s.dtype) for n, s in enumerate(tables)]
+        slots.append(Tensor(From.RESULT, 0, _rows(call.results[0]), call.results[0].dtype).in_bytes())
+        return [Part(Variant(kernel), tuple(slots))]
+    made = From.PEER if c.kind is Kind.ALL_TO_ALL and c.dim is None else From.RESULT
+    parts = []
+    for n, (operand, result) in enumerate(zip(call.operands, call.results, strict=True)):
+        pair = (
+            Tensor(From.OPERAND, n, _view(operand, c.dim), operand.dtype),
+            Tensor(made, n, _view(result, c.dim), result.dtype),
+        )
+        if c.kind.reduces:
+            parts.append(Part(Variant(kernel, c.reduce_op, operand.dtype), pair))
+            continue
+        moved = tuple(t.in_bytes() for t in pair)
+        parts.append(Part(Variant(kernel), (*moved, SOURCES) if kernel is Kind.COLLECTIVE_PERMUTE else moved))
+    return parts
+
+
+def _view(shape: Shape, dim: int | None) -> tuple[int, int, int]:
+    if dim is None:
+        return (1, shape.count, 1)
+    return (math.prod(shape.dims[:dim]), shape.dims[dim], math.prod(shape.dims[dim + 1 :]))
+
+
+def _rows(shape: Shape) -> tuple[int, int, int]:
+    return (shape.dims[0], 1, math.prod(shape.dims[1:]))
 
 
 class OracleBackend:
@@ -82,22 +123,35 @@ class OracleBackend:
     def register(self, call: Call) -> int:
         """Make it known natively, with a function that evaluates one group."""
 
-        def evaluate(_group: int, inputs: list[list[Array]], outputs: list[list[Array]]) -> None:
-            members = [
-                [_typed(raw, shape) for raw, shape in zip(member, call.operands, strict=True)] for member in inputs
-            ]
-            results = evaluate_group(call.collective, members)
-            if call.collective.reduce_op in (ReduceOp.MAXIMUM, ReduceOp.MINIMUM):
-                # they pass numbers on as they are; a product treats subnormals as this thread's arithmetic does
-                results = [[v * v.dtype.type(1) for v in member] for member in results]
-            for filled, values in zip(outputs, results, strict=True):
+        def evaluate(group: int, inputs: list[list[Array]], outputs: list[list[Array]]) -> None:
+            members = [[typed(raw, shape) for raw, shape in zip(m, call.operands, strict=True)] for m in inputs]
+            for filled, values in zip(outputs, meaning(call, group, members), strict=True):
                 for raw, value in zip(filled, values, strict=True):
                     raw[...] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
 
         return self._native.oracle(call.label, call.world, call.collective.groups, evaluate)
 
 
-def _typed(raw: Array, shape: Shape) -> Array:
+def meaning(call: Call, group: int, members: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    """What each member of a group must get, by the oracle, given all members' operands in group order.
+
+    Raises:
+        ValueError: what the operands say of each other does not fit; it names ranks.
+    """
+    ranks = call.collective.groups[group]
+    collective = replace(call.collective, pairs=SourceTargetPairs(call.collective.pairs).within(ranks).pairs)
+    try:
+        results = evaluate_group(collective, members)
+    except ValueError as error:
+        raise ValueError(re.sub(r"\bmember (\d+)", lambda m: f"rank {ranks[int(m[1])]}", str(error))) from None
+    if call.collective.reduce_op in (ReduceOp.MAXIMUM, ReduceOp.MINIMUM):
+        # they pass numbers on as they are; a product treats subnormals as this thread's arithmetic does
+        return [[v * v.dtype.type(1) for v in member] for member in results]
+    return results
+
+
+def typed(raw: Array, shape: Shape) -> Array:
+    """Bytes as an array of that type and shape."""
     assert shape.dtype.numpy is not None
     return raw.view(shape.dtype.numpy).reshape(shape.dims)
 

@@ -15,9 +15,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -30,6 +31,7 @@ from crossrank.errors import InputError, RunError  # noqa: E402
 from crossrank.hlo.collectives import CollectiveInfo, collectives  # noqa: E402
 from crossrank.hlo.config import ModuleConfig  # noqa: E402
 from crossrank.hlo.execute.backends import OracleBackend, make_backend, prepare  # noqa: E402
+from crossrank.hlo.execute.collective_checks import CollectiveChecks  # noqa: E402
 from crossrank.hlo.execute.compare import (  # noqa: E402
     Difference,
     OutputComparison,
@@ -55,6 +57,22 @@ def xla_lacks(call: Call) -> bool:
     return on_bits and any(s.dtype is not PRED for s in call.operands)
 
 
+@dataclass(frozen=True)
+class Pinned:
+    """What is pinned in the original.
+
+    Attributes:
+        collectives: origins of collectives; None: all.
+        values: ids of other instructions.
+    """
+
+    collectives: frozenset[int] | None = frozenset()
+    values: frozenset[int] = frozenset()
+
+
+NOTHING = Pinned()
+
+
 class Session:
     """One request, worked off step by step."""
 
@@ -70,7 +88,7 @@ class Session:
         self.config = ModuleConfig(self.request.config)
         self.placed: list[Any] = []
         self.golden: dict[int, ByRank] = {}
-        self._references: dict[frozenset[int] | None, list[ByRank]] = {}  # what the original gave, by what was pinned
+        self._references: dict[Pinned, list[ByRank]] = {}  # what the original gave, by what was pinned
 
     # -- forms ---------------------------------------------------------------------------------------------------------
     def _module(self, name: str) -> Module:
@@ -101,10 +119,17 @@ class Session:
         choice = self._rewritten(i, info, call)
         return Left.PINNED if choice is Left.NATIVE else choice
 
-    def _compile(self, name: str, what: str, choose: Choose) -> tuple[Executable, RunForm]:
-        _say(stage=f"XLA compiles {what}")
+    def _compile(
+        self,
+        name: str,
+        what: str,
+        choose: Choose,
+        checks: CollectiveChecks | None = None,
+        pinned_values: frozenset[int] = frozenset(),
+    ) -> tuple[Executable, RunForm]:
+        say(stage=f"XLA compiles {what}")
         module = self._module(name)
-        form = run_form(module, choose, self.native)
+        form = run_form(module, choose, self.native, checks, pinned_values)
         try:
             return Executable(form.data, self.request.ranks, what), form
         except InputError as error:
@@ -142,17 +167,17 @@ class Session:
     def _compare_with(self, original: Executable, variant: Variant, last: bool) -> dict[str, Any]:
         request = self.request
         rewritten, form = self._compile(variant.file, variant.what, self._rewritten)
-        _say(stage=f"runs the original and {variant.what}")
+        say(stage=f"runs the original and {variant.what}")
         if request.absent_rank is not None:
             self.native.absent(request.absent_rank)
         # first, for it can say who did not come where XLA's own collectives only abort
         actual = self._run(rewritten)
         self.native.absent(None)
-        untouched = self._references.get(frozenset()) or self._run(original)
-        self._references[frozenset()] = untouched
+        untouched = self._references.get(NOTHING) or self._run(original)
+        self._references[NOTHING] = untouched
         tolerance = Tolerance(request.tolerance, tuple(variant.changed))
         within = None if variant.exactly and request.tolerance is None else tolerance
-        compared = _compare(untouched, actual, within)
+        compared = compare(untouched, actual, within)
         reference, result = self._closest(variant, actual, within, compared)
         result |= {
             "reference": reference,
@@ -164,12 +189,20 @@ class Session:
             "raised": form.raised,
             "calls": len(form.calls),
         }
+        if last and request.check_collectives:
+            result["collective_checks"] = self._check_collectives(variant)
         if last:
             result |= self._time(original, rewritten)
             if request.save_outputs:
                 outputs = {f"o{n}": np.stack(by_rank) for n, by_rank in enumerate(actual)}
                 save_arrays(self.folder / "outputs.npz", outputs)
         return result
+
+    def _check_collectives(self, variant: Variant) -> dict[str, Any]:
+        checks = CollectiveChecks(self.native)
+        exe, _ = self._compile(variant.file, f"{variant.what}, with checks", self._rewritten, checks)
+        self._run(exe)
+        return checks.as_dict()
 
     def _closest(
         self, variant: Variant, actual: list[ByRank], within: Tolerance | None, compared: dict[str, Any]
@@ -178,12 +211,14 @@ class Session:
         reference, result = "original", dict(compared)
         if not result["exact"] and variant.pinned:
             reference = "pinned original"
-            result = _compare(self._run_pinned(frozenset(variant.pinned)), actual, within)
-        if not result["equal"] and variant.keeps_native:
-            exe, _ = self._compile(variant.file, f"{variant.what}, pinned", self._rewritten_pinned)
-            pinned = _compare(self._run_pinned(None), self._run(exe), within)
-            if pinned["equal"]:
-                reference, result = "pinned original, with native collectives pinned on both sides", pinned
+            result = compare(self._run_pinned(Pinned(frozenset(variant.pinned))), actual, within)
+        if not result["exact"] and (variant.keeps_native or variant.gone):
+            choose, values = self._rewritten_pinned, frozenset(variant.new)
+            exe, _ = self._compile(variant.file, f"{variant.what}, pinned", choose, pinned_values=values)
+            expected = self._run_pinned(Pinned(None, frozenset(variant.gone)))
+            both = compare(expected, self._run(exe), within)
+            if both["exact"] or (both["equal"] and not result["equal"]):
+                reference, result = "original, where passes changed it pinned on both sides", both
         return reference, result
 
     def _prepare_kernels(self) -> None:
@@ -197,7 +232,7 @@ class Session:
             for call in [call_of(i, info, self.config)]
             if self.backend.serves(call)
         ]
-        prepare(calls, lambda done, total: _say(stage="compiles kernels", done=done, total=total))
+        prepare(calls, lambda done, total: say(stage="compiles kernels", done=done, total=total))
 
     def _run(self, exe: Executable) -> list[ByRank]:
         try:
@@ -206,14 +241,18 @@ class Session:
         except jax.errors.JaxRuntimeError as error:
             raise RunError(self.native.failure() or str(error).splitlines()[0]) from None
 
-    def _run_pinned(self, pinned: frozenset[int] | None) -> list[ByRank]:
+    def _run_pinned(self, pinned: Pinned) -> list[ByRank]:
         """The original, pinned; and again with what met a NaN on the oracle, which keeps it where XLA drops it."""
         if pinned not in self._references:
-            exe, form = self._compile(ORIGINAL, "the pinned original", self._pinned(pinned))
+            choose = self._pinned(pinned.collectives)
+            exe, form = self._compile(ORIGINAL, "the pinned original", choose, pinned_values=pinned.values)
             outputs = self._run(exe)
             dropped = frozenset(origin for pin, origin in form.pins.items() if self.native.nan_seen(pin))
-            if dropped and pinned is not None:  # else the rewritten module drops them too
-                exe, _ = self._compile(ORIGINAL, "the pinned original with NaN kept", self._pinned(pinned, dropped))
+            if dropped and pinned.collectives is not None:  # else the rewritten module drops them too
+                choose = self._pinned(pinned.collectives, dropped)
+                exe, _ = self._compile(
+                    ORIGINAL, "the pinned original with NaN kept", choose, pinned_values=pinned.values
+                )
                 outputs = self._run(exe)
             self._references[pinned] = outputs
         return self._references[pinned]
@@ -223,7 +262,7 @@ class Session:
             return {"time_ms": {}, "speedup": None}
         seconds: dict[str, list[float]] = {"original": [], "rewritten": []}
         for n in range(self.request.iters):
-            _say(stage="times both modules", done=n, total=self.request.iters)
+            say(stage="times both modules", done=n, total=self.request.iters)
             both = (("original", original), ("rewritten", rewritten))
             for name, exe in both if n % 2 else both[::-1]:  # neither is always the one behind the other
                 try:
@@ -237,7 +276,8 @@ class Session:
         }
 
 
-def _compare(expected: list[ByRank], actual: list[ByRank], within: Tolerance | None) -> dict[str, Any]:
+def compare(expected: list[ByRank], actual: list[ByRank], within: Tolerance | None) -> dict[str, Any]:
+    """Two runs, output by output, as JSON data."""
     outputs: list[OutputComparison] = []
     first: Difference | None = None
     for n, (a, b) in enumerate(zip(expected, actual, strict=True)):
@@ -275,7 +315,8 @@ def _compare_golden(
     }
 
 
-def _say(**event: Any) -> None:
+def say(**event: Any) -> None:
+    """Tell the parent how far it is."""
     print(json.dumps(event), flush=True)
 
 
@@ -306,12 +347,22 @@ def _leave_with_parent(folder: Path) -> None:
     os._exit(3)
 
 
-def main() -> None:
-    """Work off the request in the folder that the command line names."""
+class Worker(Protocol):
+    """What works off a request."""
+
+    native: Native
+
+    def run(self) -> dict[str, Any]:
+        """Do all of it; returns the result as JSON data."""
+        ...
+
+
+def main(worker: Callable[[Path], Worker]) -> None:
+    """Let ``worker`` work off the request in the folder that the command line names."""
     folder = Path(sys.argv[1])
     threading.Thread(target=_leave_with_parent, args=(folder,), daemon=True).start()
     try:
-        session = Session(folder)
+        session = worker(folder)
         threading.Thread(target=_watch, args=(session.native.failure, folder), daemon=True).start()
         result = session.run()
     except InputError as error:
@@ -326,4 +377,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(Session)

@@ -109,7 +109,7 @@ def compare_output(
             exact, all_nan, odd = False, False, True
             first = first or Difference(index, rank, (), *(f"{x.dtype}{list(x.shape)}" for x in (a, b)))
             continue
-        same = _same_bits(a, b)
+        same = same_bits(a, b)
         number = element.is_float or element.is_complex
         wide_b = _wide(b) if number else b
         is_finite = np.isfinite(wide_b) if number else np.ones(b.shape, bool)
@@ -123,7 +123,7 @@ def compare_output(
             continue
         exact = False
         where = tuple(int(k) for k in np.argwhere(~same)[0])
-        first = first or Difference(index, rank, where, _shown(a[where]), _shown(b[where]))
+        first = first or Difference(index, rank, where, shown(a[where]), shown(b[where]))
         if not number:
             wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
             is_finite = np.ones(b.shape, bool)
@@ -158,14 +158,14 @@ def _wide(x: Array) -> Array:
     return x.astype(np.float64)
 
 
-def _same_bits(a: Array, b: Array) -> Array:
+def same_bits(a: Array, b: Array) -> Array:
     """Elementwise: equal bits, or NaN on both sides (for complex numbers part by part)."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return np.zeros(b.shape, bool)
     if a.dtype.kind == "c":
         part = np.float32 if a.dtype.itemsize == 8 else np.float64
         pa, pb = (np.ascontiguousarray(x).view(part).reshape(*x.shape, 2) for x in (a, b))
-        return np.asarray(_same_bits(pa, pb).all(axis=-1))
+        return np.asarray(same_bits(pa, pb).all(axis=-1))
     bits = np.dtype(f"u{a.dtype.itemsize}")
     raw_a, raw_b = (np.ascontiguousarray(x).view(bits).reshape(x.shape) for x in (a, b))
     same = np.asarray(raw_a == raw_b)
@@ -184,5 +184,6 @@ def _ulp(a: Array, b: Array) -> int:
     return int(np.abs(ordered[0] - ordered[1]).max())
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """An element as people read it."""
     return str(value.item() if hasattr(value, "item") and value.dtype.kind in "iub" else value)

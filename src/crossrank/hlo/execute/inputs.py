@@ -54,14 +54,20 @@ def read_inputs(module: Module, path: str) -> tuple[list[ByRank], dict[int, ByRa
     Raises:
         InputError: a parameter is missing, or has another shape or type.
     """
-    arrays = load_arrays(path)
+    return take_inputs(module, load_arrays(path), path, module.world)
+
+
+def take_inputs(
+    module: Module, arrays: dict[str, Array], path: str, ranks: int
+) -> tuple[list[ByRank], dict[int, ByRank]]:
+    """As `read_inputs`, for a given number of ranks, from the arrays that the file ``path`` holds."""
     parameters = module.entry.parameters
-    given = [_by_rank(arrays, f"p{n}", p.shape, module.world, path) for n, p in enumerate(parameters)]
+    given = [_by_rank(arrays, f"p{n}", p.shape, ranks, path) for n, p in enumerate(parameters)]
     outputs = {}
     results = list(module.entry.root.shape.leaves())
     for n, shape in enumerate(results):
         if f"o{n}" in arrays and shape.is_array:
-            outputs[n] = _by_rank(arrays, f"o{n}", shape, module.world, path)
+            outputs[n] = _by_rank(arrays, f"o{n}", shape, ranks, path)
     for letter, count, has in (
         ("p", len(parameters), f"takes {len(parameters)} parameters"),
         ("o", len(results), f"gives {len(results)} outputs"),

@@ -23,7 +23,7 @@ from crossrank.hlo.execute.preflight import check_runnable
 from crossrank.hlo.execute.request import ORIGINAL, RESULT, Request, Variant
 from crossrank.hlo.inventory import count_converted, count_native
 from crossrank.hlo.io import ModuleFile
-from crossrank.hlo.module import Module
+from crossrank.hlo.module import Instruction, Module
 from crossrank.hlo.passes.raise_custom_call_collectives import RaiseCustomCallCollectives
 from crossrank.passes import Pass, PassResult, run_passes
 from crossrank.remarks import Remarks
@@ -138,10 +138,10 @@ class RunReport:
     def warnings(self) -> list[str]:
         """What a reader should know although nothing differs."""
         found = []
-        dead = [o["index"] for o in self.result["outputs"] if o["all_nan"]]
+        dead = [output_name(o) for o in self.result["outputs"] if o["all_nan"]]
         if dead:
             found.append(f"output {_listed(dead)}: every element is NaN, so that equality proves nothing there")
-        odd = [o["index"] for o in self.result["outputs"] if not o["finite"] and not o["all_nan"]]
+        odd = [output_name(o) for o in self.result["outputs"] if not o["finite"] and not o["all_nan"]]
         if odd:
             found.append(f"output {_listed(odd)}: NaN or infinity among the values")
         golden = self.result["golden"]
@@ -234,7 +234,7 @@ def run_variants(
 def _run(
     file: ModuleFile, rewrites: Sequence[_Rewrite], options: RunOptions, progress: Progress | None
 ) -> list[RunReport]:
-    original = _native_form(file.module)
+    original = native_form(file.module)
     with tempfile.TemporaryDirectory(prefix="crossrank-") as name:
         folder = Path(name)
         (folder / ORIGINAL).write_bytes(original.serialize())
@@ -261,13 +261,13 @@ def _run(
             absent_rank=options.absent_rank,
         ).save(folder)
         try:
-            result = _in_child(folder, original.world, options, progress or (lambda _event: None))
+            result = in_child(folder, original.world, options, progress or (lambda _event: None))
         except InputError as error:
             if error.what.startswith("XLA"):  # it speaks of the module, and does not know the file
                 raise InputError(f"{file.path}: {error.what}", error.remedy) from None
             raise
         if options.outputs is not None:
-            _keep_outputs(folder / "outputs.npz", options.outputs)
+            keep_outputs(folder / "outputs.npz", options.outputs)
     before, raised = count_native(original), sum(count_converted(file.module).values())
     return [
         RunReport(
@@ -297,14 +297,19 @@ class _Rewrite:
         """Write it for the child; returns what that must know of it."""
         found = list(collectives(self.module))
         native = {i.origin for i, info in found if not info.converted}
-        known = {i.name for i, _ in collectives(original)}
-        touched = (i for i, info in found if info.converted or i.name not in known)
+        before = [i for i, _ in collectives(original)]
+        known, left = {i.name for i in before}, {i.name for i, _ in found}
+        gone, new = _seam(original, self.module)
+        touched = [i for i, info in found if info.converted or i.name not in known]
+        touched += (i for i in before if i.name not in left)  # a sum that was rounded to bf16 may be one of f32 now
         variant = Variant(
             file=f"variant{number}.pb",
             what=self._what(count),
             exactly=not self.reassociated,
             changed=tuple(sorted({leaf.dtype.name for i in touched for leaf in i.shape.leaves() if leaf.is_array})),
-            pinned=tuple(i.id for i, _ in collectives(original) if i.origin not in native),
+            pinned=tuple(i.id for i in before if i.origin not in native),
+            gone=gone,
+            new=new,
             keeps_native=bool(native),
         )
         (folder / variant.file).write_bytes(self.module.serialize())
@@ -314,6 +319,24 @@ class _Rewrite:
         if count == 1:
             return "the rewritten module"
         return f"the module after {self.results[-1].name}" if self.results else "the module without passes"
+
+
+def _seam(original: Module, rewritten: Module) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Where what passes changed meets what they left: ids of values on either side that something unchanged takes."""
+    opcodes = {i.origin: i.opcode for i in original.instructions()}
+    kept = {i.origin for i in rewritten.instructions() if opcodes.get(i.origin) == i.opcode}
+
+    def side(module: Module, changed: Callable[[Instruction], bool]) -> tuple[int, ...]:
+        return tuple(
+            i.id
+            for i in module.instructions()
+            if i.shape.is_array and changed(i) and any(not changed(u) for u in i.users)
+        )
+
+    return (
+        side(original, lambda i: i.origin not in kept),
+        side(rewritten, lambda i: opcodes.get(i.origin) != i.opcode),
+    )
 
 
 def _rewrite(module: Module, passes: Sequence[Pass[Module]]) -> _Rewrite:
@@ -337,7 +360,7 @@ def _stages(module: Module, passes: Sequence[Pass[Module]]) -> list[_Rewrite]:
     return [*stages[:-1], _Rewrite(rewritten, results, reassociated)]
 
 
-def _native_form(module: Module) -> Module:
+def native_form(module: Module) -> Module:
     """The module with custom-calls of the contract raised: the original of a file that is converted already."""
     original = module.copy()
     RaiseCustomCallCollectives().run(original, Remarks("raise"))
@@ -350,7 +373,8 @@ def _save_inputs(path: Path, given: list[ByRank], golden: dict[int, ByRank]) -> 
     save_arrays(path, arrays)
 
 
-def _keep_outputs(produced: Path, wanted: str) -> None:
+def keep_outputs(produced: Path, wanted: str) -> None:
+    """Copy the outputs that a run has saved to where they are wanted."""
     try:
         save_arrays(wanted, load_arrays(str(produced)))
     except OSError as error:
@@ -374,11 +398,26 @@ def _environment(ranks: int, options: RunOptions) -> dict[str, str]:
     return env
 
 
-def _in_child(folder: Path, ranks: int, options: RunOptions, progress: Progress) -> dict[str, Any]:
+def in_child(
+    folder: Path, ranks: int, options: RunOptions, progress: Progress, worker: str = "crossrank.hlo.execute.child"
+) -> dict[str, Any]:
+    """Let a process of its own work off the request in ``folder``.
+
+    Args:
+        folder: holds the request.
+        ranks: how many devices it needs.
+        options: limits.
+        progress: called with each step that it tells.
+        worker: the module that it runs.
+
+    Raises:
+        InputError: what the request asks for cannot be.
+        RunError: the run failed.
+    """
     log = folder / "stderr.txt"
     with log.open("wb") as stderr:
         child = subprocess.Popen(
-            [sys.executable, "-m", "crossrank.hlo.execute.child", str(folder)],
+            [sys.executable, "-m", worker, str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -422,6 +461,10 @@ def _last_words(status: int, log: Path) -> str:
     return f"the process that runs the modules ended by {ending}: {said[:300]}"
 
 
-def _listed(numbers: list[int], most: int = 8) -> str:
-    shown = ", ".join(map(str, numbers[:most]))
-    return shown + (f" and {len(numbers) - most} more" if len(numbers) > most else "")
+def output_name(output: dict[str, Any]) -> str:
+    """What people are told: the number of an output, behind the rank where each rank has a module of its own."""
+    return f"r{output['rank']}.o{output['index']}" if "rank" in output else str(output["index"])
+
+
+def _listed(names: list[str], most: int = 8) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -31,9 +31,9 @@ def prepare_library_calls(module: Module) -> None:
 
 
 class Executable:
-    """A module compiled for ``ranks`` replicas."""
+    """A module compiled for ``ranks`` replicas, on as many devices from ``first`` on."""
 
-    def __init__(self, data: bytes, ranks: int, what: str) -> None:
+    def __init__(self, data: bytes, ranks: int, what: str, first: int = 0) -> None:
         try:
             mlir = xla.proto_to_mlir(data)
         except ValueError as error:
@@ -42,8 +42,8 @@ class Executable:
         options.num_replicas, options.num_partitions = ranks, 1
         build = options.executable_build_options
         build.num_replicas, build.num_partitions, build.use_spmd_partitioning = ranks, 1, False
-        build.device_assignment = xla_client.DeviceAssignment.create(np.arange(ranks).reshape(ranks, 1))
-        devices = jax.devices()[:ranks]
+        build.device_assignment = xla_client.DeviceAssignment.create(first + np.arange(ranks).reshape(ranks, 1))
+        devices = jax.devices()[first : first + ranks]
         try:
             with jax_mlir.make_ir_context():
                 module = ir.Module.parse(mlir)

@@ -15,28 +15,37 @@ class Meeting;
 
 using BodyEntry = int32_t (*)(const Slot* args, uint64_t block, uint64_t blocks);
 
-// How work and bytes of an operand grow with the group.
-enum class Shape : int32_t { kAllReduce = 0, kReduceScatter = 1, kAllGather = 2 };
+// One slot of a kernel: which buffer of each rank it is, and how the kernel sees it.
+struct TensorSpec {
+  enum From : int32_t {
+    kOperand = 0,  // operand `index` of the rank itself
+    kResult = 1,   // result `index` of the rank itself
+    kPeer = 2,     // of rank `index` of the group: the result that has the number of the rank
+    kSources = 3,  // where each rank's data comes from, as it was registered
+  };
+  int32_t from;
+  int32_t index;
+  int32_t dtype;  // a kernel that moves bytes sees u8
+  int64_t extents[3];
 
-// One data operand that a kernel serves, as it comes through the C interface.
-struct OperandSpec {
-  BodyEntry body;
-  int32_t shape;  // Shape
-  int32_t dtype;  // of the tensors that the kernel sees; a kernel that moves bytes sees u8
-  int64_t view[3];  // [outer, dim, inner] of one rank's operand
+  uint64_t bytes() const { return uint64_t(extents[0] * extents[1] * extents[2]) * item_bytes(dtype); }
 };
 
-struct Operand {
-  BodyEntry body;
-  Shape shape;
-  int32_t dtype;
-  int64_t extents[3];
-  uint64_t bytes;  // of one rank's operand
+// One run of a kernel: a collective has one for each operand, but for those that take their operands together.
+struct PartSpec {
+  static constexpr int32_t kMost = 7;
 
-  uint64_t result_bytes(uint64_t ranks) const {
-    return shape == Shape::kAllReduce ? bytes : shape == Shape::kAllGather ? bytes * ranks : bytes / ranks;
+  BodyEntry body;
+  int32_t ragged;  // whether tables must be looked at before anything is moved
+  int32_t tensors;
+  TensorSpec tensor[kMost];
+
+  uint64_t moved(uint64_t ranks) const {
+    uint64_t bytes = 0;
+    for (int32_t t = 0; t < tensors; ++t)
+      if (tensor[t].from != TensorSpec::kSources) bytes += tensor[t].bytes();
+    return ranks * bytes;
   }
-  uint64_t moved(uint64_t ranks) const { return ranks * (bytes + result_bytes(ranks)); }
 };
 
 // What a collective did so far, over all its groups: meetings held, bytes read and written, time from the last arrival
@@ -60,7 +69,10 @@ struct Call {
   };
   std::vector<Place> places;                // by rank
   std::vector<std::vector<int32_t>> groups;  // ranks, in group order
-  std::vector<Operand> operands;            // of kKernels
+  std::vector<std::vector<int32_t>> sources;  // for each of them the position of the rank that it gets its data from
+  std::vector<bool> eager;                  // by rank: whose data is taken as it comes, so that it waits for nobody
+  std::vector<PartSpec> parts;              // of kKernels, and so what follows
+  std::vector<uint64_t> operand_bytes, result_bytes;
   std::mutex mutex;                         // guards `open`
   std::vector<std::shared_ptr<Meeting>> open;
   std::atomic<int> lonely{0};               // how often in a row a rank lingered for nothing

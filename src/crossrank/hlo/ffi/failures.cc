@@ -55,20 +55,41 @@ void Failures::reset() {
 
 namespace {
 
+struct Late {
+  int64_t run;
+  std::string why;
+  std::vector<int32_t> missing;
+};
+
+// What the ranks that did not come are waiting for instead; a wait in a circle shows itself so.
+std::string elsewhere(const Late& late) {
+  constexpr int kShown = 4;
+  int shown = 0;
+  std::string text;
+  Calls::instance().each([&](Call& call) {
+    std::lock_guard<std::mutex> lock(call.mutex);
+    for (const auto& meeting : call.open)
+      for (const int32_t rank : late.missing)
+        if (meeting->run() == late.run && meeting->has(rank) && shown++ < kShown)
+          text += "; " + meeting->waiting_message(rank);
+  });
+  return text;
+}
+
 void watch() {
   using namespace std::chrono;
   for (;;) {
     const microseconds limit(Options::instance().limit_us.load());
     std::this_thread::sleep_for(std::clamp<microseconds>(limit / 20, milliseconds(5), milliseconds(250)));
-    std::vector<std::pair<int64_t, std::string>> late;
+    std::vector<Late> late;
     Calls::instance().each([&](Call& call) {
       std::lock_guard<std::mutex> lock(call.mutex);
       for (const auto& meeting : call.open)
         if (Clock::now() - meeting->first_arrival() > limit)
-          late.emplace_back(meeting->run(), meeting->late_message(duration<double>(limit).count()));
+          late.push_back({meeting->run(), meeting->late_message(duration<double>(limit).count()), meeting->missing()});
     });
-    for (const auto& [run, why] : late)
-      if (!Failures::instance().of(run)) Failures::instance().fail(run, why);
+    for (const Late& one : late)
+      if (!Failures::instance().of(one.run)) Failures::instance().fail(one.run, one.why + elsewhere(one));
   }
 }
 

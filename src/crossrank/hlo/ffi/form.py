@@ -11,16 +11,18 @@ What stands in a user's module keeps the naming contract; this form is made just
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from typing import Any, Protocol
 
-from crossrank.collective.dtypes import F16, F32, TOKEN, DType
+from crossrank.collective.dtypes import F16, F32, TOKEN, U32, DType
 from crossrank.collective.groups import ExplicitGroups
 from crossrank.collective.kinds import Kind, ReduceOp
+from crossrank.collective.pairs import SourceTargetPairs
 from crossrank.collective.semantics import Collective
 from crossrank.errors import InputError
-from crossrank.hlo.build import ReductionBodies, convert, element, tuple_of
+from crossrank.hlo.build import ReductionBodies, broadcast, convert, element, scalar, tuple_of
 from crossrank.hlo.collectives import (
     GROUP_FIELDS,
     CollectiveInfo,
@@ -35,7 +37,8 @@ from crossrank.hlo.ffi.open_calls import open_calls
 from crossrank.hlo.ffi.replicas import Ranks, as_replicas
 from crossrank.hlo.ffi.split import split_variadic
 from crossrank.hlo.module import Computation, Instruction, Module
-from crossrank.hlo.passes.raise_custom_call_collectives import raise_collective
+from crossrank.hlo.order import cyclic
+from crossrank.hlo.passes.raise_custom_call_collectives import raise_collective, raise_send_recv
 from crossrank.hlo.shape import Shape
 from crossrank.hlo.targets import element_type
 
@@ -52,7 +55,7 @@ class Call:
     Attributes:
         label: for people: kind, instruction, source line.
         world: number of ranks.
-        collective: what it means; its groups are flattened ranks.
+        collective: what it means; its groups are flattened ranks, and for kinds with pairs those that these connect.
         operands: shapes on one rank, row-major.
         results: likewise.
     """
@@ -65,17 +68,16 @@ class Call:
 
 
 def call_of(i: Instruction, info: CollectiveInfo, config: ModuleConfig) -> Call:
-    """The call of a collective whose reduction is one of ours."""
-    world = config.replica_count * config.num_partitions
+    """The call of a collective whose reduction is one of ours. Tokens are no part of it."""
     pairs = pairs_of(info, config) if info.kind.has_pairs else ()
-    groups = (tuple(range(world)),) if info.kind.has_pairs else ranks_of(info, config)
+    groups = SourceTargetPairs(pairs).components() if info.kind.has_pairs else ranks_of(info, config)
     results = i.shape.elements if i.shape.is_tuple else (i.shape,)
     return Call(
         label=_label(i, info.kind),
-        world=world,
+        world=config.replica_count * config.num_partitions,
         collective=Collective(info.kind, groups, info.reduce_op, info.dim, pairs),
-        operands=tuple(o.shape.as_row_major() for o in i.operands),
-        results=tuple(r.as_row_major() for r in results),
+        operands=tuple(o.shape.as_row_major() for o in i.operands if o.shape.is_array),
+        results=tuple(r.as_row_major() for r in results if r.is_array),
     )
 
 
@@ -107,6 +109,10 @@ class Pins(Protocol):
         """A new pin; ``watch`` names the types in which it looks for NaN."""
         ...
 
+    def eager(self, id: int, ranks: Sequence[int]) -> None:
+        """These ranks give their data to a registered collective, and wait for nobody."""
+        ...
+
 
 @dataclass
 class RunForm:
@@ -125,32 +131,61 @@ class RunForm:
     raised: list[tuple[str, str]] = field(default_factory=list)
 
 
+class Checks(Protocol):
+    """What looks at operands and results; see `crossrank.hlo.execute.collective_checks`."""
+
+    def register(self, call: Call, *, ours: bool) -> int:
+        """A check of a collective; ``ours``: a backend computes it, and not XLA."""
+        ...
+
+
 Choose = Callable[[Instruction, CollectiveInfo, Call], "Left | Backend"]
 
 
-def run_form(module: Module, choose: Choose, pins: Pins) -> RunForm:
-    """Make the form of ``module`` (which is changed) in which ``choose`` says what becomes of each collective."""
-    return _Former(module, choose, pins).run()
+def run_form(
+    module: Module,
+    choose: Choose,
+    pins: Pins,
+    checks: Checks | None = None,
+    pinned_values: frozenset[int] = frozenset(),
+) -> RunForm:
+    """Make the form of ``module`` (which is changed) in which ``choose`` says what becomes of each collective.
+
+    Args:
+        module: changed.
+        choose: who computes a collective.
+        pins: where pins are made known.
+        checks: where given, each collective hands its operands and results to one of them.
+        pinned_values: origins of other instructions whose results go through a pin.
+    """
+    return _Former(module, choose, pins, checks).run(pinned_values)
 
 
 class _Former:
-    def __init__(self, module: Module, choose: Choose, pins: Pins) -> None:
+    def __init__(self, module: Module, choose: Choose, pins: Pins, checks: Checks | None) -> None:
+        self.checks = checks
         self.module = module
         self.choose = choose
         self.pins = pins
         self.form = RunForm(b"")
         self.bodies = ReductionBodies(module)
         self.ranks: Ranks
+        self.converted: set[Instruction] = set()  # halves that were custom-calls
 
-    def run(self) -> RunForm:
+    def run(self, pinned_values: frozenset[int]) -> RunForm:
         module = self.module
         open_calls(module)
+        if pinned_values:
+            for i in list(module.instructions()):
+                if i.origin in pinned_values and i.shape.is_array and kind_of(i) is None:
+                    self._pin_value(i)
         self.ranks = as_replicas(module)
         for c in list(module.computations):  # reduction bodies are added on the way
-            found = [i for i in c.post_order() if kind_of(i) is not None]
-            self._pair_send_recv(c, [i for i in found if i.opcode in ("send", "recv")])
-            for i in found:
-                if i.opcode not in ("send", "recv"):
+            found = [(i, kind_of(i)) for i in c.post_order() if kind_of(i) is not None]
+            halves = [h for i, kind in found if kind in (Kind.SEND, Kind.RECV) for h in self._native_half(i)]
+            self._pair_send_recv(c, halves)
+            for i, kind in found:
+                if kind not in (Kind.SEND, Kind.RECV):
                     self._form(i)
         module.remove_unreachable()
         self.form.data = module.serialize()
@@ -165,34 +200,40 @@ class _Former:
             return
         call = call_of(i, info, self.module.config)
         choice = self.choose(i, info, call)
-        if isinstance(choice, Left):
+        if info.kind is Kind.SEND_RECV:
+            self._fused(i, info, call, choice)
+        elif isinstance(choice, Left):
             if info.converted:
                 self.form.raised.append((f"%{i.name}", f"no backend serves {i.proto.custom_call_target}"))
                 raise_collective(i, info, self.bodies)
+            self._check(i, i.operands, call, ours=False)
             self._leave(i, info, call.collective.pairs, pinned=choice is Left.PINNED)
         else:
             self._give(i, call, choice)
 
-    def _give(self, i: Instruction, call: Call, backend: Backend) -> None:
+    def _give(self, i: Instruction, call: Call, backend: Backend) -> Instruction:
+        """Let a backend compute it; returns what to take for it from here on."""
         number = backend.register(call)
         self.form.calls[number] = call
-        proto = i.edit()
-        _clear_native(proto)
-        i.set_called(())
-        i.set_opcode("custom-call")
-        proto.custom_call_target = COLLECTIVE_TARGET
-        _typed_ffi(proto, number)
-        i.set_shape(i.shape.as_row_major())
         operands = list(i.operands)
-        in_place = call.collective.kind is Kind.ALL_REDUCE and len(call.results) == len(operands)
-        i.set_operands([*operands, self.ranks.rank(i.computation)])
-        _row_major_operands(i)
-        if in_place:
-            for n, operand in enumerate(operands):
-                if _dies_at(operand, i):
-                    alias = proto.output_operand_aliasing.add(operand_index=n)
-                    if i.shape.is_tuple:
-                        alias.output_shape_index.append(n)
+        give(i, call, number, self.ranks.rank(i.computation), _dies_at)
+        return self._check(i, operands, call, ours=True)
+
+    def _check(self, i: Instruction, operands: Sequence[Instruction], call: Call, *, ours: bool) -> Instruction:
+        """Put a check behind a collective, where there are checks; returns what to take for it from here on."""
+        if self.checks is None:
+            return i
+        users, was_root, c = list(i.users), i.is_root, i.computation
+        results = [element(i, n) for n in range(len(call.results))] if i.shape.is_tuple else [i]
+        shape = i.shape.as_row_major()
+        edit = partial(_check_fields, number=self.checks.register(call, ours=ours))
+        check = c.add("custom-call", shape, [*operands, *results, self.ranks.rank(c)], name="check", edit=edit)
+        _row_major_operands(check)
+        for u in users:
+            u.replace_operand(i, check)
+        if was_root:
+            c.set_root(check)
+        return check
 
     def _leave(self, i: Instruction, info: CollectiveInfo, pairs: tuple[tuple[int, int], ...], *, pinned: bool) -> None:
         proto = i.edit()
@@ -209,14 +250,18 @@ class _Former:
             # StableHLO gathers and scatters along no empty dimension: nothing is made of nothing
             i.computation.add("reshape", i.shape.as_row_major(), i.operands).take_place_of(i)
             return
+        if info.kind is Kind.ALL_TO_ALL and i.shape.is_tuple and len(i.operands) == 1:
+            # an exchange of each rank with itself, on which XLA's conversion to StableHLO crashes
+            tuple_of(i.computation, i.operands).take_place_of(i)
+            return
         if info.reduce_op is not None and i.called[0].root.shape.dtype is not i.operands[0].shape.dtype:
             # a body in a wider type, as XLA's own promotion leaves it; StableHLO wants the operand's
             i.set_called([self.bodies.get(str(info.reduce_op), i.operands[0].shape.dtype)])
         parts = [i]
-        # StableHLO has no variadic reduce-scatter and no reduction over several types, and XLA:CPU mixes up the bytes
-        # of an all-gather over several types
-        grouped = info.kind in (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER)
-        if grouped and i.shape.is_tuple and (info.kind is Kind.REDUCE_SCATTER or info.dtype is None):
+        # StableHLO has no variadic reduce-scatter or permute and no reduction over several types, and XLA:CPU mixes up
+        # the bytes of an all-gather over several types, or of one whose arrays it lays out differently
+        always = (Kind.REDUCE_SCATTER, Kind.ALL_GATHER, Kind.COLLECTIVE_PERMUTE)
+        if i.shape.is_tuple and (info.kind in always or (info.kind is Kind.ALL_REDUCE and info.dtype is None)):
             parts = split_variadic(i)
             for part in parts:
                 if info.reduce_op is not None and info.dtype is None:
@@ -256,19 +301,49 @@ class _Former:
         if was_root:
             c.set_root(new)
 
+    def _pin_value(self, i: Instruction) -> None:
+        users, was_root = list(i.users), i.is_root
+        pin = identity([i], self.pins.pin(f"pin of %{i.name}"))
+        for u in users:
+            u.replace_operand(i, pin)
+        if was_root:
+            i.computation.set_root(pin)
+
     def _identity(self, value: Instruction, of: Instruction, watch: bool) -> Instruction:
         element = value.shape.dtype
         watched = watch and (element.is_float or element.is_complex)
         number = self.pins.pin(f"pin of %{of.name}", [element if watched else None])
         if watched:
             self.form.pins[number] = of.origin
-        pin = value.computation.add(
-            "custom-call", value.shape.as_row_major(), [value], name="pin", edit=lambda p: _pin_fields(p, number)
-        )
-        _row_major_operands(pin)
-        return pin
+        return identity([value], number)
 
     # -- send and recv -------------------------------------------------------------------------------------------------
+    def _native_half(self, i: Instruction) -> list[Instruction]:
+        """A send or a recv as the native instruction, raised where it is a custom-call."""
+        if i.opcode != "custom-call":
+            return [i]
+        info = describe(i)
+        assert info is not None
+        raised = [half for half in raise_send_recv(i, info) if half is not None]
+        self.converted.update(raised)
+        return raised
+
+    def _fused(self, i: Instruction, info: CollectiveInfo, call: Call, choice: Left | Backend) -> None:
+        _check_routes(i, info)
+        c = i.computation
+        if isinstance(choice, Left):
+            send, recv = raise_send_recv(i, info)
+            assert send is not None
+            assert recv is not None
+            self._join(c, send, recv)
+            return
+        payload, data = i.shape.elements[:-1], [o for o in i.operands if o.shape.is_array]
+        shape = payload[0] if len(payload) == 1 else Shape.tuple_of(payload)
+        moved = c.add("custom-call", shape, data, name=i.name, like=i)
+        taken = self._give(moved, call, choice)
+        received = [taken] if len(payload) == 1 else [element(taken, n) for n in range(len(payload))]
+        tuple_of(c, [*received, c.add("after-all", _TOKEN)]).take_place_of(i)
+
     def _pair_send_recv(self, c: Computation, halves: list[Instruction]) -> None:
         """Make one permute-shaped call of each send and the recv that it meets, channel by channel, in order."""
         waiting: dict[int, list[Instruction]] = {}
@@ -287,34 +362,120 @@ class _Former:
     def _join(self, c: Computation, send: Instruction, recv: Instruction) -> None:
         info = describe(send)
         assert info is not None
-        if info.pairs is None:
-            raise InputError(
-                f"%{send.name}: nothing says which ranks it sends to",
-                "it needs frontend_attributes={_xla_send_recv_source_target_pairs={{…}}}",
-            )
+        _check_routes(send, info)
         config = self.module.config
         pairs = pairs_of(info, config)
-        data, payload = send.operands[0], recv.shape.elements[0]
-        if not payload.is_array or not data.shape.same_extents(payload):
-            raise InputError(f"%{send.name} sends {data.shape}, but %{recv.name} receives {payload}")
-        world = config.replica_count * config.num_partitions
+        sent, payload = send.operands[0], recv.shape.elements[0]
+        shapes = [s.as_row_major() for s in (payload.elements if payload.is_tuple else (payload,))]
+        if not all(s.is_array for s in shapes) or not sent.shape.same_extents(payload):
+            raise InputError(f"%{send.name} sends {sent.shape}, but %{recv.name} receives {payload}")
         call = Call(
             label=_label(recv, Kind.RECV),
-            world=world,
-            collective=Collective(Kind.RECV, (tuple(range(world)),), None, None, pairs),
-            operands=(data.shape.as_row_major(),),
-            results=(payload.as_row_major(),),
+            world=config.replica_count * config.num_partitions,
+            collective=Collective(Kind.RECV, SourceTargetPairs(pairs).components(), None, None, pairs),
+            operands=tuple(shapes),
+            results=tuple(shapes),
         )
-        choice = self.choose(recv, info, call)
+        converted = send in self.converted and recv in self.converted
+        choice = self.choose(recv, replace(info, converted=converted), call)
         assert not isinstance(choice, Left), "XLA:CPU has no send and recv"
-        moved = c.add("custom-call", payload.as_row_major(), [data], name=recv.name, like=recv)
-        self._give(moved, call, choice)
+        data = [element(sent, n) for n in range(len(shapes))] if payload.is_tuple else [sent]
+        if cyclic([[send, *send.users, recv, *recv.users]]):
+            taken = self._apart(send, data, recv, payload.as_row_major(), roles(call), choice)
+        else:
+            moved = c.add("custom-call", payload.as_row_major(), data, name=recv.name, like=recv)
+            taken = self._give(moved, call, choice)
         token = c.add("after-all", _TOKEN)
         for done in list(recv.users):
-            tuple_of(c, [moved, token]).take_place_of(done)
+            tuple_of(c, [taken, token]).take_place_of(done)
         for done in list(send.users):
             c.add("after-all", _TOKEN).take_place_of(done)
-        c.remove_dead([recv, send])
+        c.remove(recv)  # and no more: the token that it took may be the done of a send that is still to be joined
+        c.remove(send)
+
+    def _apart(
+        self, send: Instruction, data: list[Instruction], recv: Instruction, payload: Shape, call: Call, choice: Backend
+    ) -> Instruction:
+        """A call for the send and one for the recv, whose data the first may need; returns the second."""
+        c, rank = recv.computation, self.ranks.rank(recv.computation)
+        number = choice.register(call)
+        self.form.calls[number] = call
+        self.pins.eager(number, [source for source, _ in call.collective.pairs])
+        receiver = c.add("add", rank.shape, [rank, scalar(c, call.world // 2, U32)])
+        for like, operands, role in ((send, data, rank), (recv, zeros(c, call.operands), receiver)):
+            moved = c.add("custom-call", payload, operands, name=like.name, like=like)
+            give(moved, call, number, role, _dies_at)
+            moved.edit().custom_call_has_side_effect = True
+        return moved
+
+
+def roles(call: Call) -> Call:
+    """The call of a send and a recv that are two instructions: rank r sends as r, and receives as ``world + r``."""
+    pairs = tuple((source, call.world + target) for source, target in call.collective.pairs)
+    collective = Collective(Kind.RECV, SourceTargetPairs(pairs).components(), None, None, pairs)
+    label = f"{call.label}, ranks from {call.world} on as receivers"
+    return replace(call, label=label, world=2 * call.world, collective=collective)
+
+
+def zeros(c: Computation, shapes: Sequence[Shape]) -> list[Instruction]:
+    """Arrays of zeros."""
+    found = []
+    for shape in shapes:
+        zero = scalar(c, 0, shape.dtype)
+        found.append(broadcast(zero, shape.dims) if shape.dims else zero)
+    return found
+
+
+def give(
+    i: Instruction, call: Call, number: int, rank: Instruction, dies_at: Callable[[Instruction, Instruction], bool]
+) -> None:
+    """Make of a collective the custom-call that a backend knows under ``number``.
+
+    Args:
+        i: the collective; its operands and results are, or become, row-major.
+        call: what was registered.
+        number: what registering it returned.
+        rank: the flattened rank as ``u32[]``, in the computation of ``i``.
+        dies_at: whether the buffer of an operand is free once ``i`` has read it, so that a result may take it.
+    """
+    proto = i.edit()
+    _clear_native(proto)
+    i.set_called(())
+    i.set_opcode("custom-call")
+    proto.custom_call_target = COLLECTIVE_TARGET
+    _typed_ffi(proto, number)
+    i.set_shape(i.shape.as_row_major())
+    operands = list(i.operands)
+    kind = call.collective.kind
+    in_place = kind is Kind.ALL_REDUCE and len(call.results) == len(operands)
+    i.set_operands([*operands, rank])
+    _row_major_operands(i)
+    if in_place:
+        for n, operand in enumerate(operands):
+            if dies_at(operand, i):
+                alias = proto.output_operand_aliasing.add(operand_index=n)
+                if i.shape.is_tuple:
+                    alias.output_shape_index.append(n)
+    elif kind is Kind.RAGGED_ALL_TO_ALL and dies_at(operands[1], i):  # what no rows arrive for stays
+        proto.output_operand_aliasing.add(operand_index=1)
+
+
+def identity(values: Sequence[Instruction], number: int) -> Instruction:
+    """The pin of that number: a call that XLA cannot see through, and that gives what it takes."""
+    shapes = [v.shape.as_row_major() for v in values]
+    shape = shapes[0] if len(shapes) == 1 else Shape.tuple_of(shapes)
+    edit = partial(_pin_fields, number=number)
+    pin = values[0].computation.add("custom-call", shape, values, name="pin", edit=edit)
+    _row_major_operands(pin)
+    return pin
+
+
+def _check_routes(i: Instruction, info: CollectiveInfo) -> None:
+    if info.pairs is None:
+        raise InputError(
+            f"%{i.name}: nothing says which ranks it sends to",
+            "it needs frontend_attributes={_xla_send_recv_source_target_pairs={{…}}}",
+        )
 
 
 def _unpaired(half: Instruction, other: str) -> InputError:
@@ -346,6 +507,11 @@ def _clear_native(proto: Any) -> None:
 def _typed_ffi(proto: Any, number: int) -> None:
     proto.custom_call_api_version = API_VERSION_TYPED_FFI
     proto.backend_config = f"{{id = {number} : i64}}".encode()
+
+
+def _check_fields(proto: Any, number: int) -> None:
+    proto.custom_call_target = COLLECTIVE_TARGET
+    _typed_ffi(proto, number)
 
 
 def _pin_fields(proto: Any, number: int) -> None:

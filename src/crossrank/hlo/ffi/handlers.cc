@@ -1,9 +1,11 @@
 // The two FFI targets. Both carry one attribute, the id under which everything else was registered.
+#include <algorithm>
 #include <cstring>
 
 #include "call.h"
 #include "meeting.h"
 #include "nan.h"
+#include "options.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace crossrank {
@@ -16,14 +18,9 @@ ffi::Error bad(const std::string& what) { return ffi::Error(ffi::ErrorCode::kInv
 
 Buffer buffer_of(const ffi::AnyBuffer& b) { return {b.untyped_data(), b.size_bytes()}; }
 
-bool fits(const Call& call, const Buffers& buffers, uint64_t ranks) {
-  if (call.kind == Call::kOracle) return true;
-  if (buffers.operands.size() != call.operands.size() || buffers.results.size() != call.operands.size()) return false;
-  for (size_t i = 0; i < call.operands.size(); ++i)
-    if (buffers.operands[i].bytes != call.operands[i].bytes ||
-        buffers.results[i].bytes != call.operands[i].result_bytes(ranks))
-      return false;
-  return true;
+bool fit(const std::vector<Buffer>& buffers, const std::vector<uint64_t>& bytes) {
+  return std::equal(buffers.begin(), buffers.end(), bytes.begin(), bytes.end(),
+                    [](const Buffer& b, uint64_t expected) { return b.bytes == expected; });
 }
 
 // Operands: the data, then the rank as u32[].
@@ -48,9 +45,12 @@ Outcome collective(ffi::RunId run, ffi::RemainingArgs args, ffi::RemainingRets r
     for (const Buffer& result : buffers.results) std::memset(result.data, 0, result.bytes);
     return ffi::Error::Success();
   }
-  if (!fits(*call, buffers, call->groups[size_t(place.group)].size()))
+  if (call->kind == Call::kKernels &&
+      (!fit(buffers.operands, call->operand_bytes) || !fit(buffers.results, call->result_bytes)))
     return bad(call->label + ": the buffers are not those that were registered");
-  return Meeting::attend(*call, run.run_id, int32_t(rank), buffers);
+  // Programs of several executables have a run id each; then what they share is the number that was set for the run.
+  const int64_t shared = Options::instance().run;
+  return Meeting::attend(*call, shared < 0 ? run.run_id : shared, int32_t(rank), buffers);
 }
 
 // Copies each operand to its result; where it is asked to, it notes that there was a NaN.

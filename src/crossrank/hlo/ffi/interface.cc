@@ -9,13 +9,17 @@
 namespace crossrank {
 namespace {
 
-// `members`: the ranks of all groups, one group after the other.
+// `members`: the ranks of all groups, one group after the other; `sources`, where there are any, likewise.
 int64_t add_collective(std::unique_ptr<Call> call, int32_t ranks, int32_t groups, const int32_t* sizes,
-                       const int32_t* members) {
+                       const int32_t* members, const int32_t* sources) {
   call->places.resize(size_t(ranks));
   for (int32_t g = 0; g < groups; members += sizes[g++]) {
     call->groups.emplace_back(members, members + sizes[g]);
     for (int32_t i = 0; i < sizes[g]; ++i) call->places[size_t(members[i])] = {g, i};
+    if (sources) {
+      call->sources.emplace_back(sources, sources + sizes[g]);
+      sources += sizes[g];
+    }
   }
   start_watchdog();
   const Call* added = Calls::instance().add(std::move(call));
@@ -31,15 +35,15 @@ using namespace crossrank;
 extern "C" {
 
 int64_t crossrank_add_kernels(const char* label, int32_t ranks, int32_t groups, const int32_t* sizes,
-                              const int32_t* members, int32_t operands, const OperandSpec* specs) {
+                              const int32_t* members, const int32_t* sources, int32_t parts, const PartSpec* specs,
+                              int32_t operands, const uint64_t* operand_bytes, int32_t results,
+                              const uint64_t* result_bytes) {
   auto call = std::make_unique<Call>();
   call->label = label;
-  for (int32_t i = 0; i < operands; ++i) {
-    const OperandSpec& s = specs[i];
-    const uint64_t bytes = uint64_t(s.view[0] * s.view[1] * s.view[2]) * item_bytes(s.dtype);
-    call->operands.push_back({s.body, Shape(s.shape), s.dtype, {s.view[0], s.view[1], s.view[2]}, bytes});
-  }
-  return add_collective(std::move(call), ranks, groups, sizes, members);
+  call->parts.assign(specs, specs + parts);
+  call->operand_bytes.assign(operand_bytes, operand_bytes + operands);
+  call->result_bytes.assign(result_bytes, result_bytes + results);
+  return add_collective(std::move(call), ranks, groups, sizes, members, sources);
 }
 
 int64_t crossrank_add_oracle(const char* label, int32_t ranks, int32_t groups, const int32_t* sizes,
@@ -47,7 +51,15 @@ int64_t crossrank_add_oracle(const char* label, int32_t ranks, int32_t groups, c
   auto call = std::make_unique<Call>();
   call->kind = Call::kOracle;
   call->label = label;
-  return add_collective(std::move(call), ranks, groups, sizes, members);
+  return add_collective(std::move(call), ranks, groups, sizes, members, nullptr);
+}
+
+// The data of these ranks is taken as it comes, so that they wait for nobody.
+void crossrank_set_eager(int64_t id, int32_t count, const int32_t* ranks) {
+  Call* call = Calls::instance().find(id);
+  if (!call) return;
+  call->eager.resize(call->places.size());
+  for (int32_t i = 0; i < count; ++i) call->eager[size_t(ranks[i])] = true;
 }
 
 int64_t crossrank_add_pin(const char* label, int32_t operands, const int32_t* watch) {

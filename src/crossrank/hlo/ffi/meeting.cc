@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
 
 #include "crossrank/plan.h"
+#include "crossrank/ragged.h"
 #include "elastic.h"
 #include "failures.h"
 #include "float_mode.h"
@@ -106,18 +110,45 @@ Meeting::Meeting(Call& call, int64_t run, int32_t group)
 Outcome Meeting::attend(Call& call, int64_t run, int32_t rank, const Buffers& buffers) {
   const Options& options = Options::instance();
   const bool absent = rank == options.absent_rank && (options.absent_id < 0 || call.id == options.absent_id);
-  const Arrival arrival = join(call, run, call.places[size_t(rank)], buffers, !absent);
+  const bool eager = !call.eager.empty() && call.eager[size_t(rank)] && !absent;
+  Copies copies;
+  Buffers own;
+  if (eager) own = copied(buffers, copies);
+  const Arrival arrival =
+      join(call, run, call.places[size_t(rank)], eager ? own : buffers, std::move(copies), !absent);
   if (!arrival.meeting) return error_of(arrival.failed);
   if (arrival.last) arrival.meeting->start();
+  if (eager) return ffi::Error::Success();
   return absent ? arrival.meeting->leave() : arrival.meeting->await();
 }
 
-Meeting::Arrival Meeting::join(Call& call, int64_t run, Call::Place place, const Buffers& buffers, bool present) {
+// What the rank itself gets is nothing: zeros.
+Buffers Meeting::copied(const Buffers& buffers, Copies& copies) {
+  constexpr size_t kAlign = 64;
+  const auto place = [&](const Buffer& like) {
+    copies.emplace_back(std::aligned_alloc(kAlign, (like.bytes / kAlign + 1) * kAlign), std::free);
+    return Buffer{copies.back().get(), like.bytes};
+  };
+  Buffers own;
+  for (const Buffer& operand : buffers.operands) {
+    own.operands.push_back(place(operand));
+    std::memcpy(own.operands.back().data, operand.data, operand.bytes);
+  }
+  for (const Buffer& result : buffers.results) {
+    own.results.push_back(place(result));
+    std::memset(result.data, 0, result.bytes);
+  }
+  return own;
+}
+
+Meeting::Arrival Meeting::join(Call& call, int64_t run, Call::Place place, const Buffers& buffers, Copies copies,
+                               bool present) {
   std::lock_guard<std::mutex> lock(call.mutex);
   // Under the mutex: a run that fails is marked first and then looked for in the open meetings.
   if (const auto why = Failures::instance().of(run)) return {nullptr, false, *why};
   auto found = std::find_if(call.open.begin(), call.open.end(), [&](const auto& m) {
-    return m->run_ == run && m->group_ == place.group;
+    // a rank that does not stay may be here again before the others have come for the first time
+    return m->run_ == run && m->group_ == place.group && !m->here_[size_t(place.position)];
   });
   if (found == call.open.end()) {
     call.open.push_back(std::make_shared<Meeting>(call, run, place.group));
@@ -127,46 +158,91 @@ Meeting::Arrival Meeting::join(Call& call, int64_t run, Call::Place place, const
   if (!present) return {meeting, false, ""};
   meeting->buffers_[size_t(place.position)] = buffers;
   meeting->here_[size_t(place.position)] = true;
+  std::move(copies.begin(), copies.end(), std::back_inserter(meeting->copies_));
   const bool last = ++meeting->arrived_ == meeting->size_;
   if (last) call.open.erase(found);  // before the work starts: a loop may come here again
   return {meeting, last, ""};
 }
 
 std::string Meeting::late_message(double limit_s) const {
-  std::vector<int32_t> arrived, missing;
-  for (size_t i = 0; i < size_; ++i) (here_[i] ? arrived : missing).push_back(call_.groups[size_t(group_)][i]);
+  std::vector<int32_t> arrived;
+  for (size_t i = 0; i < size_; ++i)
+    if (here_[i]) arrived.push_back(call_.groups[size_t(group_)][i]);
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%g", limit_s);
   const std::string who = arrived.empty() ? "no rank" : ranks_text(arrived);
-  return call_.label + " waited " + seconds + " s: " + who + " arrived, " + ranks_text(missing) + " did not";
+  return call_.label + " waited " + seconds + " s: " + who + " arrived, " + ranks_text(missing()) + " did not";
 }
 
-void Meeting::prepare(Part& part, size_t operand) {
+std::vector<int32_t> Meeting::missing() const {
+  std::vector<int32_t> ranks;
+  for (size_t i = 0; i < size_; ++i)
+    if (!here_[i]) ranks.push_back(call_.groups[size_t(group_)][i]);
+  return ranks;
+}
+
+bool Meeting::has(int32_t rank) const {
+  if (size_t(rank) >= call_.places.size()) return false;
+  const Call::Place place = call_.places[size_t(rank)];
+  return place.group == group_ && here_[size_t(place.position)];
+}
+
+std::string Meeting::waiting_message(int32_t rank) const {
+  return ranks_text({rank}) + " waits in " + call_.label + " for " + ranks_text(missing());
+}
+
+void Meeting::prepare(Part& part, const PartSpec& spec) {
   const Options& options = Options::instance();
-  const Operand& spec = call_.operands[operand];
-  part.peers.resize(2 * size_);
-  bool in_place = true;
-  for (uint32_t i = 0; i < size_; ++i) {
-    part.peers[i] = buffers_[i].operands[operand].data;
-    part.peers[size_ + i] = buffers_[i].results[operand].data;
-    in_place = in_place && part.peers[i] == part.peers[size_ + i];
+  const uint32_t n = uint32_t(spec.tensors);
+  part.peers.resize(size_t(n) * size_);
+  part.context = {nullptr, nullptr, part.peers.data(), uint64_t(options.stream_above), 0, size_, n};
+  part.args[n].context = &part.context;
+  for (uint32_t t = 0; t < n; ++t) {
+    const TensorSpec& tensor = spec.tensor[t];
+    void** peers = part.peers.data() + size_t(t) * size_;
+    for (uint32_t i = 0; i < size_; ++i) peers[i] = address(tensor, i);
+    part.tensors[t] = {peers[0], tensor.extents, nullptr, tensor.dtype, 3};
+    part.args[t].tensor = &part.tensors[t];
+    if (tensor.from != TensorSpec::kResult && tensor.from != TensorSpec::kPeer) continue;
+    const uint64_t bytes = tensor.bytes();
+    const bool in_place = std::find(part.peers.data(), static_cast<void**>(peers), peers[0]) != peers;
+    if (!in_place && bytes >= uint64_t(options.advise_above))
+      for (uint32_t i = 0; i < size_; ++i) advise_huge(peers[i], bytes);
   }
-  part.extents.assign(spec.extents, spec.extents + 3);
-  part.extents.insert(part.extents.end(), spec.extents, spec.extents + 3);
-  if (spec.shape == Shape::kAllGather) part.extents[4] *= size_;
-  if (spec.shape == Shape::kReduceScatter) part.extents[4] /= size_;
-  for (int i = 0; i < 2; ++i)
-    part.tensors[i] = {part.peers[i * size_], part.extents.data() + 3 * i, nullptr, spec.dtype, 3};
-  part.context = {nullptr, nullptr, part.peers.data(), uint64_t(options.stream_above), 0, size_, 2};
-  part.args[0].tensor = &part.tensors[0];
-  part.args[1].tensor = &part.tensors[1];
-  part.args[2].context = &part.context;
-  const uint64_t moved = spec.moved(size_), result = spec.result_bytes(size_);
+  const uint64_t moved = spec.moved(size_);
   part.blocks = moved <= uint64_t(options.small) ? 1 : blocks_of(moved, uint64_t(options.block));
-  if (!in_place && result >= uint64_t(options.advise_above))
-    for (uint32_t i = 0; i < size_; ++i) advise_huge(part.peers[size_ + i], result);
   total_ += part.blocks;
   moved_ += moved;
+}
+
+void* Meeting::address(const TensorSpec& tensor, uint32_t member) {
+  switch (tensor.from) {
+    case TensorSpec::kOperand: return buffers_[member].operands[size_t(tensor.index)].data;
+    case TensorSpec::kResult: return buffers_[member].results[size_t(tensor.index)].data;
+    case TensorSpec::kPeer: return buffers_[size_t(tensor.index)].results[member].data;
+    default: return call_.sources[size_t(group_)].data();
+  }
+}
+
+// "rank 2 sends rows 5..13 of 8", or nothing where all rows are there.
+std::string Meeting::fault_of(const Part& part) const {
+  Ragged ragged(part.args);
+  RaggedFault fault;
+  if (ragged.load() || ragged.right(fault)) return "";
+  const auto& ranks = call_.groups[size_t(group_)];
+  const std::string sender = "rank " + std::to_string(ranks[fault.member]);
+  const std::string receiver = "rank " + std::to_string(ranks[fault.peer]);
+  const auto rows = [&](int64_t first, int64_t all) {
+    const auto last = int64_t(uint64_t(first) + uint64_t(fault.rows.count));
+    return "rows " + std::to_string(first) + ".." + std::to_string(last) + " of " + std::to_string(all);
+  };
+  switch (fault.what) {
+    case RaggedFault::kSizesDiffer:
+      return sender + " sends " + std::to_string(fault.rows.count) + " rows to " + receiver + ", which expects " +
+             std::to_string(fault.rows.expected);
+    case RaggedFault::kOutsideInput: return sender + " sends " + rows(fault.rows.start, ragged.input_rows());
+    default: return sender + " writes " + rows(fault.rows.place, ragged.result_rows()) + " on " + receiver;
+  }
 }
 
 void Meeting::start() {
@@ -176,8 +252,12 @@ void Meeting::start() {
     callers().submit([self = shared_from_this()] { self->call_back(); });
     return;
   }
-  parts_.resize(call_.operands.size());
-  for (size_t i = 0; i < parts_.size(); ++i) prepare(parts_[i], i);
+  parts_.resize(call_.parts.size());
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    prepare(parts_[i], call_.parts[i]);
+    if (!call_.parts[i].ragged) continue;
+    if (const std::string fault = fault_of(parts_[i]); !fault.empty()) return fail_run(call_.label + ": " + fault);
+  }
   started_.store(true, std::memory_order_release);
   const Options& options = Options::instance();
   if (moved_ > uint64_t(options.small)) {
@@ -193,7 +273,7 @@ void Meeting::work() {
   uint64_t before = 0;  // blocks of earlier parts
   for (uint64_t k; (k = next_.fetch_add(1, std::memory_order_relaxed)) < total_;) {
     for (; k - before >= parts_[part].blocks; ++part) before += parts_[part].blocks;
-    parts_[part].run(call_.operands[part].body, k - before);
+    parts_[part].run(call_.parts[part].body, k - before);
     if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == total_) complete();
   }
 }
@@ -212,9 +292,7 @@ void Meeting::call_back() {
                                        operands.data(), operand_bytes.data(), results.data(), result_bytes.data(),
                                        error.data(), int32_t(error.size()));
   if (status) {
-    const std::string why = call_.label + ": " + error.data();
-    Failures::instance().fail(run_, why);
-    fail(why);  // it is no longer among the open ones
+    fail_run(call_.label + ": " + error.data());
     return;
   }
   done_ = 1;
@@ -233,6 +311,12 @@ void Meeting::complete() {
     left.swap(promises_);
   }
   keep(std::move(left), "");
+}
+
+// For a meeting that is no longer among the open ones.
+void Meeting::fail_run(const std::string& why) {
+  Failures::instance().fail(run_, why);
+  fail(why);
 }
 
 void Meeting::fail(const std::string& why) {

@@ -43,18 +43,22 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
   Clock::time_point first_arrival() const { return first_; }
   // "all-reduce %ar.3 waited 60 s: ranks 0,1,2 arrived, rank 3 did not". Call it under the call's mutex.
   std::string late_message(double limit_s) const;
+  // The ranks that have not come, and what one that has come waits for: "rank 0 waits in recv %r for rank 1". Call them
+  // under the call's mutex.
+  std::vector<int32_t> missing() const;
+  bool has(int32_t rank) const;
+  std::string waiting_message(int32_t rank) const;
 
   // Ends the meeting for who waits in it.
   void fail(const std::string& why);
 
  private:
-  // One operand's work: the arguments of its kernel, with the addresses of all ranks.
+  // One run of a kernel: its arguments, with the addresses of all ranks.
   struct Part {
-    std::vector<int64_t> extents;  // of operand and result
-    Tensor tensors[2];
-    std::vector<void*> peers;  // [2][size]
+    Tensor tensors[PartSpec::kMost];
+    std::vector<void*> peers;  // [tensors][size]
     CommContext context;
-    Slot args[3];
+    Slot args[PartSpec::kMost + 1];
     uint64_t blocks;
     void run(BodyEntry body, uint64_t block) const { body(args, block, blocks); }
   };
@@ -65,9 +69,15 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
     bool last = false;
     std::string failed;
   };
-  static Arrival join(Call& call, int64_t run, Call::Place place, const Buffers& buffers, bool present);
+  // Copies of the buffers of a rank that does not stay.
+  using Copies = std::vector<std::unique_ptr<void, void (*)(void*)>>;
+  static Buffers copied(const Buffers& buffers, Copies& copies);
+  static Arrival join(Call& call, int64_t run, Call::Place place, const Buffers& buffers, Copies copies, bool present);
   void start();
-  void prepare(Part& part, size_t operand);
+  void prepare(Part& part, const PartSpec& spec);
+  void* address(const TensorSpec& tensor, uint32_t member);
+  std::string fault_of(const Part& part) const;
+  void fail_run(const std::string& why);
   void work();
   void call_back();
   void complete();
@@ -85,7 +95,8 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
   uint32_t arrived_ = 0;
   std::vector<bool> here_;         // by position
   std::vector<Buffers> buffers_;   // by position
-  std::vector<Part> parts_;        // by operand
+  Copies copies_;
+  std::vector<Part> parts_;
   uint64_t total_ = 0;             // blocks of all parts
   uint64_t moved_ = 0;
   std::atomic<bool> started_{false};

@@ -1,8 +1,7 @@
 """The native half of a run: the FFI targets, and the collectives and pins that are registered for them beforehand.
 
 A module's custom-calls name the target ``crossrank.collective`` or ``crossrank.pin`` and carry one attribute,
-``id : i64``, that a method here returned. Operands of a collective are its data, then the rank as ``u32[]``; it has one
-result for each data operand (one that an oracle serves may have any number).
+``id : i64``, that a method here returned. Operands of a collective are its data, then the rank as ``u32[]``.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crossrank.collective.dtypes import U8, DType
+from crossrank.collective.dtypes import S32, U8, DType
 from crossrank.collective.kinds import Kind
 from crossrank.errors import RunError
 from crossrank.kernels import Variant, compile_variants
@@ -34,19 +34,32 @@ Bytes = npt.NDArray[np.uint8]
 Oracle = Callable[[int, list[list[Bytes]], list[list[Bytes]]], None]
 
 _SOURCES = ("options.cc", "call.cc", "failures.cc", "meeting.cc", "nan.cc", "handlers.cc", "interface.cc")
-_SHAPES = {Kind.ALL_REDUCE: 0, Kind.REDUCE_SCATTER: 1, Kind.ALL_GATHER: 2}  # enum Shape of call.h
 _HAS_NAN = ("f16", "bf16", "f32", "f64", "c64", "c128")
 _TEXT = 4096
 
 
-class _OperandSpec(ctypes.Structure):
-    """One operand, as ``call.h`` lays it out."""
+_MOST = 7  # slots of a kernel
+
+
+class _TensorSpec(ctypes.Structure):
+    """One slot of a kernel, as ``call.h`` lays it out."""
+
+    _fields_ = (
+        ("source", ctypes.c_int32),
+        ("index", ctypes.c_int32),
+        ("dtype", ctypes.c_int32),
+        ("extents", ctypes.c_int64 * 3),
+    )
+
+
+class _PartSpec(ctypes.Structure):
+    """One run of a kernel, as ``call.h`` lays it out."""
 
     _fields_ = (
         ("body", ctypes.c_void_p),
-        ("shape", ctypes.c_int32),
-        ("dtype", ctypes.c_int32),
-        ("view", ctypes.c_int64 * 3),
+        ("ragged", ctypes.c_int32),
+        ("tensors", ctypes.c_int32),
+        ("tensor", _TensorSpec * _MOST),
     )
 
 
@@ -58,26 +71,86 @@ _Callback = ctypes.CFUNCTYPE(
 )
 
 
+class From(IntEnum):
+    """Which buffer of a rank a slot of a kernel is: ``TensorSpec::From`` of ``call.h``."""
+
+    OPERAND = 0
+    RESULT = 1
+    PEER = 2  # of one rank of the group, the same for all: the result that has the number of the rank
+    SOURCES = 3  # where each rank's data comes from
+
+
 @dataclass(frozen=True)
-class Operand:
-    """How one data operand of a collective is served by a kernel.
+class Tensor:
+    """One slot of a kernel.
+
+    Attributes:
+        source: which buffer it is.
+        index: the number of that operand, result or peer.
+        view: ``[outer, dim, inner]`` of one rank's, dim being what is gathered, scattered or split.
+        dtype: of its elements.
+    """
+
+    source: From
+    index: int
+    view: tuple[int, int, int]
+    dtype: DType
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on one rank."""
+        outer, dim, inner = self.view
+        return outer * dim * inner * self.dtype.itemsize
+
+    def in_bytes(self) -> Tensor:
+        """For a kernel that moves bytes: an element is a few more of them, innermost."""
+        outer, dim, inner = self.view
+        return Tensor(self.source, self.index, (outer, dim, inner * self.dtype.itemsize), U8)
+
+    def _spec(self) -> _TensorSpec:
+        return _TensorSpec(self.source, self.index, self.dtype.number, self.view)
+
+
+SOURCES = Tensor(From.SOURCES, 0, (0, 1, 1), S32)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One run of a kernel.
+
+    A collective has one for each operand, but for those that take their operands together.
 
     Attributes:
         variant: the kernel.
-        view: ``[outer, dim, inner]`` of one rank's operand, dim being the one that is gathered or scattered;
-            ``(1, count, 1)`` for an all-reduce.
-        itemsize: bytes of an element.
+        tensors: its slots.
     """
 
     variant: Variant
-    view: tuple[int, int, int]
-    itemsize: int
+    tensors: tuple[Tensor, ...]
 
-    def _spec(self, body: int) -> _OperandSpec:
-        outer, dim, inner = self.view
-        if self.variant.dtype is None:  # bytes are moved: an element is a few more of them, innermost
-            return _OperandSpec(body, _SHAPES[self.variant.kind], U8.number, (outer, dim, inner * self.itemsize))
-        return _OperandSpec(body, _SHAPES[self.variant.kind], self.variant.dtype.number, self.view)
+    def _spec(self, body: int) -> _PartSpec:
+        tensors = (_TensorSpec * _MOST)(*(t._spec() for t in self.tensors))
+        return _PartSpec(body, self.variant.kind is Kind.RAGGED_ALL_TO_ALL, len(self.tensors), tensors)
+
+    def fits(self, size: int) -> bool:
+        """Whether a group of ``size`` ranks can run it: the kernel trusts the sizes."""
+        first, second = self.tensors[:2]
+        given, made = first.nbytes, second.nbytes
+        match self.variant.kind:
+            case Kind.REDUCE_SCATTER:
+                return first.view[1] % size == 0 and made * size == given
+            case Kind.ALL_GATHER:
+                return given * size == made
+            case Kind.ALL_TO_ALL:
+                return first.view[1] % size == 0 and given == made
+            case Kind.RAGGED_ALL_TO_ALL:
+                tables, result = self.tensors[2:6], self.tensors[6]
+                return (
+                    made == result.nbytes
+                    and all(t.view == tables[0].view for t in tables)
+                    and (tables[0].view[0] % size == 0)
+                )
+        return given == made
 
 
 @dataclass(frozen=True)
@@ -120,6 +193,8 @@ class Native:
         for name in ("crossrank_add_kernels", "crossrank_add_oracle", "crossrank_add_pin"):
             getattr(lib, name).restype = ctypes.c_int64
         lib.crossrank_nan_seen.argtypes = [ctypes.c_int64]
+        lib.crossrank_set_eager.argtypes = [ctypes.c_int64, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)]
+        lib.crossrank_set_eager.restype = None
         lib.crossrank_set_option.argtypes = [ctypes.c_char_p, ctypes.c_int64]
         lib.crossrank_times.argtypes = [ctypes.c_int64, ctypes.POINTER(ctypes.c_uint64)]
         self._lib = lib
@@ -142,28 +217,50 @@ class Native:
         """
         return Native()
 
-    def kernels(self, label: str, ranks: int, groups: Sequence[Sequence[int]], operands: Sequence[Operand]) -> int:
+    def kernels(
+        self,
+        label: str,
+        ranks: int,
+        groups: Sequence[Sequence[int]],
+        parts: Sequence[Part],
+        sources: Sequence[Sequence[int]] | None = None,
+    ) -> int:
         """Register a collective that kernels serve, compiled where the cache has them not; returns its id.
 
         Args:
             label: what messages call it, such as ``all-reduce %ar.3 (train.py:12)``.
             ranks: of the world.
             groups: the ranks of each group, in group order; a rank in none gets zeros and waits for nobody.
-            operands: its data operands, one or more; they meet once.
+            parts: what is run once all ranks of a group have come, one or more.
+            sources: for each member of each group the position of the one that it gets its data from, -1 for none;
+                where a part has a slot for them.
+
+        Raises:
+            ValueError: groups, sources or sizes that do not fit one another.
         """
-        if not operands:
+        if not parts:
             raise ValueError(f"{label}: a collective has at least one operand")
-        paths = compile_variants([o.variant for o in operands])
-        specs = (_OperandSpec * len(operands))(
-            *(o._spec(entry(paths[o.variant], f"{o.variant.symbol}_body")) for o in operands)
+        wants_sources = any(SOURCES in p.tensors for p in parts)
+        if wants_sources and list(map(len, groups)) != list(map(len, sources or ())):
+            raise ValueError(f"{label}: each member of each group needs a source, or -1")
+        together = any(t.source is From.PEER for p in parts for t in p.tensors)
+        wrong = [g for g in groups if not all(p.fits(len(g)) for p in parts) or (together and len(g) != len(parts))]
+        if wrong:
+            raise ValueError(f"{label}: its operands and results do not fit a group of {len(wrong[0])}")
+        paths = compile_variants([p.variant for p in parts])
+        specs = (_PartSpec * len(parts))(*(p._spec(entry(paths[p.variant], f"{p.variant.symbol}_body")) for p in parts))
+        from_whom = [s for group in sources or () for s in group]
+        added = self._lib.crossrank_add_kernels(
+            label.encode(),
+            ranks,
+            *_groups(label, ranks, groups),
+            (ctypes.c_int32 * len(from_whom))(*from_whom) if sources is not None else None,
+            len(parts),
+            specs,
+            *_buffers(parts, From.OPERAND),
+            *_buffers(parts, From.RESULT),
         )
-        for operand in operands:
-            if operand.variant.kind is Kind.REDUCE_SCATTER and any(operand.view[1] % len(g) for g in groups):
-                raise ValueError(
-                    f"{label}: {operand.view[1]} elements cannot be scattered among the ranks of each group"
-                )
-        add = self._lib.crossrank_add_kernels
-        return self._added(add(label.encode(), ranks, *_groups(label, ranks, groups), len(operands), specs))
+        return self._added(added)
 
     def oracle(self, label: str, ranks: int, groups: Sequence[Sequence[int]], call: Oracle) -> int:
         """Register a collective that Python computes; returns its id.
@@ -181,6 +278,13 @@ class Native:
             added = self._added(add(label.encode(), ranks, *_groups(label, ranks, groups)))
             self._oracles[added] = call
             return added
+
+    def eager(self, id: int, ranks: Sequence[int]) -> None:
+        """Take the data of these ranks as it comes, so that they wait for nobody; they get zeros.
+
+        For a send whose recv is a call of its own. Call it before the first run.
+        """
+        self._lib.crossrank_set_eager(id, len(ranks), (ctypes.c_int32 * len(ranks))(*ranks))
 
     def pin(self, label: str, watch: Sequence[DType | None] = ()) -> int:
         """Register an identity of any number of operands; returns its id.
@@ -248,7 +352,8 @@ class Native:
             inputs = _views(operands, operand_bytes, members, n_operands)
             call(group, inputs, _views(results, result_bytes, members, n_results))
         except BaseException as raised:  # it must not escape into native code
-            text = f"{type(raised).__name__}: {raised}".encode()[: error_size - 1]
+            kind = "" if isinstance(raised, ValueError) else f"{type(raised).__name__}: "
+            text = f"{kind}{raised}".encode()[: error_size - 1]
             ctypes.memmove(error, text + b"\0", len(text) + 1)
             return 1
         return 0
@@ -261,6 +366,14 @@ def _views(addresses: Any, sizes: Any, members: int, each: int) -> list[list[Byt
         return np.ctypeslib.as_array((ctypes.c_uint8 * sizes[i]).from_address(addresses[i]))
 
     return [[view(m * each + i) for i in range(each)] for m in range(members)]
+
+
+def _buffers(parts: Sequence[Part], source: From) -> tuple[int, Any]:
+    """The sizes of the operands (or results) that the parts are about, by number."""
+    sizes = {t.index: t.nbytes for p in parts for t in p.tensors if t.source is source}
+    if source is From.RESULT:  # each peer's part has one of them
+        sizes |= {n: t.nbytes for n, p in enumerate(parts) for t in p.tensors if t.source is From.PEER}
+    return len(sizes), (ctypes.c_uint64 * len(sizes))(*(sizes[n] for n in range(len(sizes))))
 
 
 def _groups(label: str, ranks: int, groups: Sequence[Sequence[int]]) -> tuple[int, Any, Any]:

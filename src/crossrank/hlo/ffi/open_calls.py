@@ -18,6 +18,11 @@ def open_calls(module: Module) -> None:
         for i in [i for i in computation.post_order() if i.opcode == "call"]:
             inliner.open(i)
     module.remove_unreachable()
+    part_bodies(module)
+
+
+def part_bodies(module: Module) -> None:
+    """Give each instruction its own copies of those of the computations it calls that hold collectives."""
     speaking: dict[Computation, bool] = {}
     for c in module.computations:  # callees first
         speaking[c] = any(kind_of(i) is not None or any(speaking[b] for b in i.called) for i in c.post_order())

@@ -25,7 +25,8 @@ std::atomic<int64_t>* Options::find(const char* name) {
   } all[] = {{"limit_us", &limit_us},         {"linger_us", &linger_us},       {"block", &block},
              {"small", &small},               {"threads", &threads},           {"stream_above", &stream_above},
              {"advise_above", &advise_above}, {"absent_rank", &absent_rank},   {"absent_id", &absent_id},
-             {"flush_subnormals", &flush_subnormals}, {"crowd_us", &crowd_us}};
+             {"flush_subnormals", &flush_subnormals}, {"crowd_us", &crowd_us},
+             {"run", &run}};
   for (const auto& option : all)
     if (!std::strcmp(option.name, name)) return option.value;
   return nullptr;

@@ -15,6 +15,7 @@ struct Options {
   std::atomic<int64_t> stream_above;                // bytes moved from which stores go past the caches
   std::atomic<int64_t> advise_above{4 << 20};       // bytes of a result from which huge pages are asked for
   std::atomic<int64_t> flush_subnormals{0};         // 1: as XLA's own collectives do; 0: as the NumPy meaning has it
+  std::atomic<int64_t> run{-1};                     // what meetings are keyed by; -1: XLA's own run id
   std::atomic<int64_t> absent_rank{-1};             // test hook: whose arrivals are swallowed
   std::atomic<int64_t> absent_id{-1};               // and in which collective; -1: in all
 

@@ -47,9 +47,14 @@ class Ranks:
         return c.add(opcode, _U32, [self.rank(c), scalar(c, self.num_partitions, U32)])
 
 
-def as_replicas(module: Module) -> Ranks:
-    """Make ids functions of the rank, layouts the default, and drop what binds the module to devices."""
-    ranks = Ranks(module.config.num_partitions, module.config.replica_count)
+def as_replicas(module: Module, ranks: Ranks | None = None) -> Ranks:
+    """Make ids functions of the rank, layouts the default, and drop what binds the module to devices.
+
+    Args:
+        module: changed in place.
+        ranks: where the rank comes from; the id of the replica where None.
+    """
+    ranks = ranks or Ranks(module.config.num_partitions, module.config.replica_count)
     for c in module.computations:
         ids = [i for i in c.post_order() if i.opcode in ("partition-id", "replica-id")]
         for i in ids:

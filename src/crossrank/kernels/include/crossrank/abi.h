@@ -28,6 +28,8 @@ enum Status : int32_t {
   kOk = 0,
   kGivenUp = 1,  // the fabric gave the group up (a peer is missing): nobody waits any more
   kBadCall = 2,  // a slot, rank or range that is not there
+  kBadRows = 3,  // this rank's rows of a ragged exchange lie outside of an array, or are not as many as expected
+  kPeerFailed = 4,  // another rank's arguments are wrong, so that nothing was done
 };
 
 // Numbers of these two are part of the interface: append only.

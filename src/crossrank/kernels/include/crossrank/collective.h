@@ -1,4 +1,4 @@
-// What the built-in collectives share: their arguments (operand, result, context), the addresses of all ranks'
+// What the built-in collectives share: their arguments (most have operand, result, context), the addresses of all ranks'
 // slices, and the shape arrive, body, leave.
 #pragma once
 #include <memory>
@@ -78,14 +78,17 @@ class Slices {
 // The SPMD form: every rank calls it. `moved` is what the whole group reads and writes.
 using Body = Status (*)(const Slot* args, uint64_t block, uint64_t blocks);
 
-inline Status arrive_body_leave(const Slot* args, uint64_t moved, Body body) {
-  CommContext* ctx = args[kContext].context;
-  if (const Status s = barrier(ctx)) return s;
+inline Status body_leave(const Slot* args, CommContext* ctx, uint64_t moved, Body body) {
   const uint64_t blocks = blocks_of(moved);
   uint64_t mine = 0;
   for (uint64_t k; (k = claim(ctx, mine)) < blocks;)
     if (const Status s = body(args, k, blocks)) return s;
   return barrier(ctx);
+}
+
+inline Status arrive_body_leave(const Slot* args, CommContext* ctx, uint64_t moved, Body body) {
+  if (const Status s = barrier(ctx)) return s;
+  return body_leave(args, ctx, moved, body);
 }
 
 }  // namespace crossrank

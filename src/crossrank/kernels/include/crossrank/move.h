@@ -1,5 +1,7 @@
-// Copies: past the caches where that pays, and of pieces too small to call for.
+// Moving bytes: copies, past the caches where that pays and of pieces too small to call for; and from one rank's argument
+// to another's, whether or not they can be reached.
 #pragma once
+#include "crossrank/collective.h"
 #include "crossrank/vector.h"
 
 namespace crossrank {
@@ -33,6 +35,61 @@ inline void copy_row(char* to, const char* from, size_t bytes) {
     case 64: std::memcpy(to, from, 64); break;
     default: std::memcpy(to, from, bytes);
   }
+}
+
+// Where a position of a value stands that is made of rows, each of which has a part for every rank: in row `row`, in the
+// part of `rank`, at `within`.
+struct Place {
+  uint64_t row, rank, within;
+};
+
+inline Place place_of(uint64_t position, uint64_t part, uint64_t ranks) {
+  const uint64_t index = position / part;
+  return {index / ranks, index % ranks, position % part};
+}
+
+// A place in a rank's argument.
+struct At {
+  uint32_t slot, rank;
+  uint64_t offset;
+};
+
+// Own memory to a rank's argument.
+inline Status deliver(CommContext* ctx, At to, const char* from, uint64_t bytes, bool streamed) {
+  if (char* at = reach(ctx, to.slot, to.rank)) {
+    copy(at + to.offset, from, bytes, streamed);
+    return kOk;
+  }
+  return put(ctx, to.slot, to.rank, {to.offset, bytes}, from);
+}
+
+// One rank's argument to another's.
+inline Status carry(CommContext* ctx, At from, At to, uint64_t bytes, bool streamed) {
+  alignas(kLine) char tile[kAtOnce];
+  const uint64_t most = reach(ctx, from.slot, from.rank) ? kOneCopy : kAtOnce;
+  for (uint64_t done = 0; done < bytes;) {
+    const uint64_t here = most < bytes - done ? most : bytes - done;
+    const char* at = read(ctx, from.slot, from.rank, {from.offset + done, here}, tile);
+    if (!at) return kGivenUp;
+    if (const Status s = deliver(ctx, {to.slot, to.rank, to.offset + done}, at, here, streamed)) return s;
+    done += here;
+  }
+  return kOk;
+}
+
+// Zeros.
+inline Status clear(CommContext* ctx, At to, uint64_t bytes) {
+  if (char* at = reach(ctx, to.slot, to.rank)) {
+    std::memset(at + to.offset, 0, bytes);
+    return kOk;
+  }
+  static const char zeros[kAtOnce] = {};
+  for (uint64_t done = 0; done < bytes;) {
+    const uint64_t here = kAtOnce < bytes - done ? kAtOnce : bytes - done;
+    if (const Status s = put(ctx, to.slot, to.rank, {to.offset + done, here}, zeros)) return s;
+    done += here;
+  }
+  return kOk;
 }
 
 }  // namespace crossrank

@@ -1,0 +1,1 @@
+"""What joins one door to another, or to the world outside: the hook in JAX."""
