@@ -13,15 +13,14 @@ def show_statistics(statistics: Statistics, title: str | None = None) -> None:
     for result, before, after in statistics.steps:
         name, ms = result.spec, f"{result.seconds * 1e3:.1f}"
         changed = "yes" if result.changed else "no"
-        for kind in sorted({*before, *after}) or ["none"]:
+        for kind in sorted({*before, *after}) if result.changed else [""]:
             old, new = before.get(kind, {}), after.get(kind, {})
             rows.add_row(
                 name,
                 changed,
                 kind,
-                _step(old.get("count", 0), new.get("count", 0)),
-                _step(old.get("converted", 0), new.get("converted", 0)),
-                _step(terminal.byte_size(old.get("bytes", 0)), terminal.byte_size(new.get("bytes", 0))),
+                *((_step(old.get(k, 0), new.get(k, 0)) for k in ("count", "converted")) if kind else ("", "")),
+                _step(terminal.byte_size(old.get("bytes", 0)), terminal.byte_size(new.get("bytes", 0))) if kind else "",
                 ms,
             )
             name = changed = ms = ""
