@@ -28,7 +28,13 @@ DATA = Path(__file__).parent / "data"
 # a pipeline and a conversion say more than one line each
 CHECKS = ("verify-collective-targets", "collective-stream-id-checker")
 TOO_LARGE = ("synthetic_60k",)  # XLA:CPU compiles for hours
-ALL_KINDS = "convert-collectives-to-custom-call{all_computations=true kinds=all}"
+# with options that do more than the default
+FURTHER = (
+    "collective-permute-to-all-gather{always=true}",
+    "convert-collectives-to-custom-call{all_computations=true kinds=all}",
+    "fuse-send-recv{all_computations=true}",
+    "legalize-cpu-cc-ops{partitions_as_replicas=true}",
+)
 
 
 @dataclass
@@ -49,7 +55,7 @@ class Row:
 def lists_of_passes() -> dict[str, str]:
     """What runs on each module: name → passes."""
     single = {name: f"inline-calls,{name}" for name in all_passes() if name not in CHECKS and name != "inline-calls"}
-    single |= {"inline-calls": "inline-calls", f"{ALL_KINDS}": f"inline-calls,{ALL_KINDS}"}
+    single |= {"inline-calls": "inline-calls"} | {p: f"inline-calls,{p}" for p in FURTHER}
     return dict(sorted(single.items())) | {f"pipeline {k}": v for k, v in sorted(all_pipelines().items())}
 
 

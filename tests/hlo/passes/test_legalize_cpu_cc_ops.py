@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crossrank.hlo.collectives import collectives, pairs_of, ranks_of
+from crossrank.hlo.io import parse_module
 from crossrank.hlo.module import Module
 
 from ...support import apply, find, parse, reducer, reread, run_values
@@ -134,3 +135,36 @@ def test_halves_of_asynchronous_pairs() -> None:
     )
     apply(file.module, NAME)
     assert find(reread(file).module, "s").proto.channel_id == 0
+
+
+EVERYTHING = "{partitions_as_replicas=true}"
+
+
+@pytest.mark.parametrize("header", ["num_partitions=8", "replica_count=2, num_partitions=4"])
+def test_partitions_become_replicas(header: str) -> None:
+    lines = Lines()
+    p = lines.parameter("f32[8,4]")
+    partition, replica = lines.add("u32[]", "partition-id()"), lines.add("u32[]", "replica-id()")
+    lines.add("u32[]", f"subtract({partition}, {replica})", output=True)
+    flat = "replica_groups=mesh['a'=2,'b'=4] {'b'}"
+    lines.add("f32[8,4]", f"all-reduce({p}), {flat}, to_apply=add_f32, {FLAGS}", output=True)
+    lines.add("f32[8,4]", f"all-reduce({p}), replica_groups={{}}, to_apply=add_f32", output=True)  # between replicas
+    lines.add("f32[8,16]", f"all-gather({p}), replica_groups=[2,4]<=[8], dimensions={{1}}, {FLAGS}", output=True)
+    lines.add(
+        "f32[8,4]", f"collective-permute({p}), source_target_pairs={{{{0,1}},{{2,3}}}}, channel_id=5", output=True
+    )
+    file = parse_module(lines.text(reducer(), header=header).encode(), "test.hlo")
+    assert apply(file.module, NAME + EVERYTHING).changed
+    again = reread(file).module
+    assert (again.config.replica_count, again.config.num_partitions) == (8, 1)
+    assert not any(i.proto.channel_id or i.opcode == "partition-id" for i in again.instructions())
+    assert not apply(again, NAME + EVERYTHING).changed
+    assert run_values(lines.text(reducer(), header=header), NAME + EVERYTHING).result["exact"]
+
+
+def test_a_converted_module_keeps_its_partitions() -> None:
+    file = one(REDUCE + f"replica_groups={{}}, {FLAGS}", "num_partitions=8")
+    apply(file.module, "convert-collectives-to-custom-call")
+    result = apply(file.module, NAME + EVERYTHING)
+    assert not result.changed
+    assert "its partitions stay: %r is converted already" in result.remarks[0].reason

@@ -85,14 +85,15 @@ class Session:
         self.native.set_option("flush_subnormals", 1)
         self.oracle = OracleBackend(self.native)
         self.backend: Backend = make_backend(self.request.backend, self.native)
-        self.config = ModuleConfig(self.request.config)
+        configs = {ORIGINAL: self.request.config} | {v.file: v.config for v in self.request.variants}
+        self.configs = {file: ModuleConfig(fields) for file, fields in configs.items()}
         self.placed: list[Any] = []
         self.golden: dict[int, ByRank] = {}
         self._references: dict[Pinned, list[ByRank]] = {}  # what the original gave, by what was pinned
 
     # -- forms ---------------------------------------------------------------------------------------------------------
     def _module(self, name: str) -> Module:
-        return Module((self.folder / name).read_bytes(), self.config)
+        return Module((self.folder / name).read_bytes(), self.configs[name])
 
     def _left(self, call: Call, left: Left) -> Left | Backend:
         return self.oracle if xla_lacks(call) else left
@@ -229,7 +230,7 @@ class Session:
             for variant in self.request.variants
             for i, info in collectives(self._module(variant.file))
             if info.converted and (info.reduce_op is not None or not info.kind.reduces)
-            for call in [call_of(i, info, self.config)]
+            for call in [call_of(i, info, i.module.config)]
             if self.backend.serves(call)
         ]
         prepare(calls, lambda done, total: say(stage="compiles kernels", done=done, total=total))

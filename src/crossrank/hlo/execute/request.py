@@ -17,6 +17,7 @@ class Variant:
 
     Attributes:
         file: the module, in the folder.
+        config: its configuration, as header fields.
         what: what messages call it.
         exactly: outputs must be the same bit for bit; else within the tolerance.
         changed: types of the values that the passes changed.
@@ -27,6 +28,7 @@ class Variant:
     """
 
     file: str
+    config: dict[str, str] = field(default_factory=dict)
     what: str = "the rewritten module"
     exactly: bool = True
     changed: tuple[str, ...] = ()
@@ -43,7 +45,7 @@ class Request:
     Attributes:
         ranks: how many.
         variants: the rewrites, each compared with the original.
-        config: the module configuration, as header fields.
+        config: the configuration of the original, as header fields.
         backend: who computes converted collectives.
         limit_s: seconds that a rank may wait for another.
         iters: how often the original and the last variant are timed; 0: not at all.

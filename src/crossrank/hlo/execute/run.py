@@ -304,6 +304,7 @@ class _Rewrite:
         touched += (i for i in before if i.name not in left)  # a sum that was rounded to bf16 may be one of f32 now
         variant = Variant(
             file=f"variant{number}.pb",
+            config=self.module.config.fields,
             what=self._what(count),
             exactly=not self.reassociated,
             changed=tuple(sorted({leaf.dtype.name for i in touched for leaf in i.shape.leaves() if leaf.is_array})),

@@ -34,11 +34,12 @@ from crossrank.hlo.collectives import (
 )
 from crossrank.hlo.config import ModuleConfig
 from crossrank.hlo.ffi.open_calls import open_calls
-from crossrank.hlo.ffi.replicas import Ranks, as_replicas
+from crossrank.hlo.ffi.replicas import as_replicas
 from crossrank.hlo.ffi.split import split_variadic
 from crossrank.hlo.module import Computation, Instruction, Module
 from crossrank.hlo.order import cyclic
 from crossrank.hlo.passes.raise_custom_call_collectives import raise_collective, raise_send_recv
+from crossrank.hlo.ranks import Ranks
 from crossrank.hlo.shape import Shape
 from crossrank.hlo.targets import element_type
 

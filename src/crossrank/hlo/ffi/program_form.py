@@ -24,11 +24,12 @@ from crossrank.hlo.build import binary, element, reshape, scalar, slice_, tuple_
 from crossrank.hlo.collectives import CollectiveInfo, describe, kind_of, pairs_of
 from crossrank.hlo.ffi.form import Backend, Call, Pins, call_of, give, identity, roles, zeros
 from crossrank.hlo.ffi.open_calls import open_calls
-from crossrank.hlo.ffi.replicas import Ranks, as_replicas
+from crossrank.hlo.ffi.replicas import as_replicas
 from crossrank.hlo.halves import Half, Matcher, converted_halves_in, halves_in
 from crossrank.hlo.module import Computation, Instruction, Module
 from crossrank.hlo.order import cyclic
 from crossrank.hlo.program import Program
+from crossrank.hlo.ranks import Ranks
 from crossrank.hlo.shape import Shape
 
 _RANK = Shape(U32, (), ())

@@ -8,43 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from crossrank.collective.dtypes import U32
-from crossrank.hlo.build import reshape, scalar, transpose
+from crossrank.hlo.build import reshape, transpose
 from crossrank.hlo.collectives import kind_of
-from crossrank.hlo.module import Computation, Instruction, Module
-from crossrank.hlo.shape import Shape
-
-_U32 = Shape(U32, (), ())
-
-
-class Ranks:
-    """The rank of the device that runs an instruction, as a value in each computation that asks."""
-
-    def __init__(self, num_partitions: int, replica_count: int) -> None:
-        self.num_partitions = num_partitions
-        self.replica_count = replica_count
-        self._rank: dict[Computation, Instruction] = {}
-
-    def rank(self, c: Computation) -> Instruction:
-        """The flattened rank, ``u32[]``."""
-        if c not in self._rank:
-            self._rank[c] = c.add("replica-id", _U32, name="rank")
-        return self._rank[c]
-
-    def replica(self, c: Computation) -> Instruction:
-        """The replica of the rank, ``u32[]``."""
-        if self.num_partitions == 1:
-            return self.rank(c)
-        return self._arithmetic(c, "divide") if self.replica_count > 1 else scalar(c, 0, U32)
-
-    def partition(self, c: Computation) -> Instruction:
-        """The partition of the rank, ``u32[]``."""
-        if self.replica_count == 1:
-            return self.rank(c)
-        return self._arithmetic(c, "remainder") if self.num_partitions > 1 else scalar(c, 0, U32)
-
-    def _arithmetic(self, c: Computation, opcode: str) -> Instruction:
-        return c.add(opcode, _U32, [self.rank(c), scalar(c, self.num_partitions, U32)])
+from crossrank.hlo.module import Instruction, Module
+from crossrank.hlo.ranks import Ranks
 
 
 def as_replicas(module: Module, ranks: Ranks | None = None) -> Ranks:
@@ -55,15 +22,8 @@ def as_replicas(module: Module, ranks: Ranks | None = None) -> Ranks:
         ranks: where the rank comes from; the id of the replica where None.
     """
     ranks = ranks or Ranks(module.config.num_partitions, module.config.replica_count)
+    ranks.replace_ids(module)
     for c in module.computations:
-        ids = [i for i in c.post_order() if i.opcode in ("partition-id", "replica-id")]
-        for i in ids:
-            new = ranks.partition(c) if i.opcode == "partition-id" else ranks.replica(c)
-            if new is not i:
-                i.replace_all_uses_with(new)
-        for i in ids:
-            if not i.users and not i.is_root:
-                c.remove(i)
         for i in c.post_order():
             if i.opcode == "bitcast":
                 _open_bitcast(i)
