@@ -36,7 +36,9 @@ LAYER = """
   ds{n} = f32[8,8] dynamic-slice(ar{n}, at{n}, zero), dynamic_slice_sizes={{8,8}}
   rs{n} = f32[8,8] reduce-scatter(x{n}), channel_id={c}2, {g}, dimensions={{0}}, to_apply=add
   rt{n} = f32[8,8] reduce-scatter(x{n}), channel_id={c}3, {g}, dimensions={{0}}, to_apply=add
-  cat{n} = f32[8,16] concatenate(rs{n}, rt{n}), dimensions={{1}}
+  ru{n} = f32[8,8] reduce-scatter(x{n}), channel_id={d}3, {g}, dimensions={{0}}, to_apply=add
+  rw{n} = f32[8,8] reduce-scatter(x{n}), channel_id={d}4, {g}, dimensions={{0}}, to_apply=add
+  cat{n} = f32[8,16] concatenate(ru{n}, rw{n}), dimensions={{1}}
   ag{n} = f32[64,16] all-gather(cat{n}), channel_id={c}4, {g}, dimensions={{0}}
   cv{n} = bf16[64,16] convert(ag{n})
   ah{n} = f32[64,8] all-gather(ds{n}), channel_id={c}5, {g}, dimensions={{0}}

@@ -18,6 +18,7 @@ from crossrank.hlo.schedule import complete_schedule
 from crossrank.hlo.schema import ComputationProto, InstructionProto, ModuleProto
 from crossrank.hlo.shape import Shape
 
+_FEW = 32
 _NUMBERED = re.compile(r"\.\d+$")
 
 
@@ -35,6 +36,7 @@ class Instruction:
     """
 
     __slots__ = (
+        "_places",
         "_shape",
         "_stale",
         "called",
@@ -62,6 +64,7 @@ class Instruction:
         self.control_predecessors = self.control_successors = self.called = ()
         self.origin = self.id
         self._shape: Shape | None = None
+        self._places: dict[Instruction, list[int]] | None = None  # where each operand stands; made for long lists
         self._stale = False  # the message does not have the operands and control predecessors of the node yet
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -126,6 +129,7 @@ class Instruction:
         for old in self.operands:
             old.users.pop(self, None)
         self.operands = list(operands)
+        self._places = None
         for new in operands:
             new.users[self] = None
         self._stale = True
@@ -136,16 +140,28 @@ class Instruction:
         """Use ``new`` wherever ``old`` was an operand."""
         if self not in old.users:
             return
-        operands, at = self.operands, -1
-        # only what changes is touched: the result of a training step has thousands of operands
-        for _ in range(operands.count(old)):
-            at = operands.index(old, at + 1)
-            operands[at] = new
+        for at in self._take_places(old, new):
+            self.operands[at] = new
         del old.users[self]
         new.users[self] = None
         self._stale = True
         self.computation.touch()
         self.computation._ordered = False
+
+    def _take_places(self, old: Instruction, new: Instruction) -> list[int]:
+        """Where ``old`` stands among the operands, which is where ``new`` will.
+
+        The result of a training step has thousands of operands, and a pass may replace one after the other.
+        """
+        if len(self.operands) <= _FEW:
+            return [n for n, o in enumerate(self.operands) if o is old]
+        if self._places is None:
+            self._places = {}
+            for n, o in enumerate(self.operands):
+                self._places.setdefault(o, []).append(n)
+        found = self._places.pop(old)
+        self._places.setdefault(new, []).extend(found)
+        return found
 
     def set_called(self, computations: Sequence[Computation]) -> None:
         """Replace the computations that it calls."""
