@@ -428,6 +428,14 @@ def test_only_the_entry_computation_is_looked_at() -> None:
     assert declined(entry, body) == []
 
 
+def test_all_computations_are_on_demand() -> None:
+    body = "inner {\n" + pair() + "}"
+    entry = "  x = f32[8,4] parameter(0)\n  y = f32[8,3] parameter(1)\n  ROOT r = f32[2,7] call(x, y), to_apply=inner"
+    file = parse(entry, reducer(), body)
+    assert apply(file.module, "fuse-reduce-scatter{all_computations=true}").changed
+    assert opcodes(reread(file).module).count("reduce-scatter") == 1
+
+
 # -- values ------------------------------------------------------------------------------------------------------------
 PAIRS = f"{FLAT}, replica_groups=[4,2]<=[2,4]T(1,0)"
 VALUES = (

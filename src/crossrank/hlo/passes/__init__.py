@@ -24,7 +24,7 @@ register_pipeline(
     "aws_neuron_flip_all_gather_dynamic_slice,"
     "aws_neuron_flip_reduce_convert_add,"
     "aws_neuron_flip_reduce_scatter_transpose,"
-    "fuse-reduce-scatter,"
+    "fuse-reduce-scatter{all_computations=true},"
     "aws_neuron_decompose_int_all_reduce,"
     "collective-permute-to-all-gather,"
     "all-gather-combiner,"
@@ -33,7 +33,7 @@ register_pipeline(
     "legalize-ccops-for-tensorizer,"
     "aws_neuron_collective_stream_id_injector,"
     "neuron_unique_channel_id_enforcer,"
-    "fuse-send-recv,"
+    "fuse-send-recv{all_computations=true},"
     "trivial-cc-removal,"
     "convert-collectives-to-custom-call{all_computations=true}",
 )
@@ -45,7 +45,7 @@ register_pipeline(
     "trivial-cc-removal,"
     "aws_neuron_rewrite_all_reduce_dynamic_slice,"
     "aws_neuron_rewrite_all_reduce_dynamic_slice_multiple_groups,"
-    "fuse-reduce-scatter{allow_reassociate=false},"
+    "fuse-reduce-scatter{all_computations=true allow_reassociate=false},"
     "all-gather-combiner{threshold_bytes=1048576},"
     "reduce-scatter-combiner{threshold_bytes=1048576},"
     "all-reduce-combiner{threshold_bytes=1048576},"

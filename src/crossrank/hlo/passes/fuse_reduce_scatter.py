@@ -50,7 +50,7 @@ _HOIST_OUT_OF_SUMS = (BF16, F32, F64)
 class FuseReduceScatter(HloPass):
     """Fuses reduce-scatters whose results are concatenated, and divides once where each of them was divided.
 
-    Matches, in the entry computation, a `concatenate` with at least two neighbouring operands that are reduce-scatters
+    Matches, in the entry computation or with `all_computations` in all, a `concatenate` with at least two neighbouring operands that are reduce-scatters
     alike in groups (as lists of ranks), group mode, reduction, scatter dimension and element type, each used by nothing
     else. Tuples, get-tuple-elements, optimization barriers, reshapes, copies, conversions and divisions by one constant
     (or multiplications with one) may stand in between. Each longest row of such neighbours is fused. Besides,
@@ -70,6 +70,7 @@ class FuseReduceScatter(HloPass):
     name: ClassVar[str] = "fuse-reduce-scatter"
     reassociates: ClassVar[bool] = True
 
+    all_computations: bool = option(False, "also while and conditional bodies, and whatever else is called")
     fuse_same_dim: bool = option(True, "also along the scattered dimension, by interleaving the inputs")
     allow_reassociate: bool = option(True, "move divisions out of reductions, which rounds otherwise")
 
@@ -80,7 +81,7 @@ class FuseReduceScatter(HloPass):
     def run(self, module: Module, remarks: Remarks) -> bool:
         """Fuse; returns whether anything was fused."""
         changed = False
-        for computation in self.entry(module):
+        for computation in self.computations(module) if self.all_computations else self.entry(module):
             if not any(i.opcode == "reduce-scatter" for i in computation.post_order()):
                 continue
             work = _Fusion(self, computation, remarks)
