@@ -1,8 +1,9 @@
 """Random modules of 8 ranks, full of what passes look for, and of what looks like it and must be left alone.
 
-`draw_module` gives HLO text. Types, extents, layouts, dimensions, groups (explicit, iota, mesh; subgroups, in any order,
-in every mode), reductions, users, control dependencies, barriers, loops, branches and calls are all drawn. A value is
-kept within what a comparison can bear: no float is cut to an integer, and nothing is divided by what may be near zero.
+`draw_module` gives HLO text. Types, extents, layouts, dimensions, groups (explicit, iota, mesh; subgroups, in any
+order, in every mode), reductions, users, control dependencies, barriers, loops, branches and calls are all drawn.
+Values stay within what a comparison can bear: no float is cut to an integer, and nothing is divided by what may be
+near zero.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ WORLDS = ((1, RANKS), (1, RANKS), (RANKS, 1), (4, 2), (2, 4))
 FLOATS = ("f32", "bf16", "f16", "f64")
 INTEGERS = ("s32", "u8", "s64", "s8", "u32")
 TYPES = (*FLOATS, "f32", "f32", "bf16", *INTEGERS, "pred", "c64")
-EXTENTS = ((8, 16), (16, 8), (8, 8), (2, 8, 8), (8, 3), (16,), (8,), (), (1,), (4, 4, 2), (1, 8, 4))
+EXTENTS = ((8, 16), (16, 8), (8, 8), (2, 8, 8), (8, 3), (16,), (8,), (), (1,), (4, 4, 2), (1, 8, 4), (0, 8))
 MOST_ELEMENTS = 4096
 COLLECTIVE_TYPES = ("tp_reduce_scatter", "tp_all_gather", "fsdp_reduce_scatter", "fsdp_all_gather")
 
@@ -82,6 +83,7 @@ class Draw:
         self._numbers = 0
         self._channels = 0
         # few of each, so that many collectives agree
+        self.favourites = self.rng.integers(1000, size=4).tolist()
         self.types = [self.pick(TYPES) for _ in range(3)]
         self.extents = [self.pick(EXTENTS) for _ in range(4)]
         self.texts = {n: [self.id_groups(n) for _ in range(2)] for n in (1, 2, 4, 8)}
@@ -109,6 +111,8 @@ class Draw:
         return str(self.pick(self.types) if self.chance(0.8) else self.pick(TYPES))
 
     def body(self, op: str, t: str) -> str:
+        if t == "bf16" and self.chance(0.1):  # as XLA's own promotion leaves it
+            t = "f32"
         name = f"{op}_{t}"
         text = reducer(op, t)
         if self.chance(0.1):  # the same, the other way round
@@ -155,7 +159,7 @@ class Draw:
         table = ids.reshape(-1, size).tolist()
         return braces(table), table
 
-    def talk(self, kind: str) -> Talk:
+    def talk(self, kind: str, *, uneven: bool = False) -> Talk:
         """Groups for a kind of collective, in one of the modes that it can have."""
         takes_flat = kind in ("all-reduce", "all-gather", "reduce-scatter")
         mode = self.pick(("flat", "flat", "flat", "replica", "both") if takes_flat else ("partition", "replica"))
@@ -163,6 +167,14 @@ class Draw:
             mode = "flat" if takes_flat else "partition"
         n = {"flat": RANKS, "replica": self.replicas, "both": self.replicas, "partition": self.partitions}[mode]
         text, ids = self.pick(self.texts[n]) if self.chance(0.8) else self.id_groups(n)
+        if kind == "collective-broadcast" and len(ids) > 1 and self.chance(0.3):  # who is in no group gets zeros
+            ids = ids[1:]
+            text = braces(ids)
+        elif uneven and n > 2:
+            shuffled = self.rng.permutation(n).tolist()
+            cut = int(self.rng.integers(1, n))
+            ids = [shuffled[:cut], shuffled[cut:]]
+            text = braces(ids)
         attributes = f"replica_groups={text}"
         if mode != "replica":
             attributes += f", channel_id={self.channel()}"
@@ -216,6 +228,7 @@ class Block:
         accumulators: elements of its parameter, where that is a tuple.
         counter: of the loop whose body it is.
         entry: whether it is the entry computation, which may have parameters at will.
+        depth: in how many others it is.
     """
 
     d: Draw
@@ -224,6 +237,7 @@ class Block:
     accumulators: list[Value] = field(default_factory=list)
     counter: str = ""
     entry: bool = False
+    depth: int = 0
 
     # -- making instructions -------------------------------------------------------------------------------------------
     def add(self, t: str, dims: Sequence[int], text: str, *, layout: bool = True) -> Value:
@@ -242,8 +256,8 @@ class Block:
         return v
 
     def give(self, *found: Value) -> None:
-        """What later instructions may take."""
-        self.values += found
+        """What later instructions may take; now and then nobody takes it."""
+        self.values += [v for v in found if not self.d.chance(0.02)]
 
     def fresh(self, t: str, dims: Dims) -> Value:
         """A value that no rewrite has touched."""
@@ -273,7 +287,7 @@ class Block:
             v = self.add("u32", (), self.d.pick(("partition-id()", "replica-id()")))
         if v.dims:
             if 0 in v.dims:
-                v = self.add(v.t, (), f"constant({'false' if v.t == 'pred' else '0'})")
+                v = self.constant(v.t, (), "false" if v.t == "pred" else "0")
             else:
                 ones = tuple(1 for _ in v.dims)
                 first = ", ".join(f"[{n}:{n + 1}]" for n in (int(d.rng.integers(e)) for e in v.dims))
@@ -317,9 +331,15 @@ class Block:
         return name
 
     def elements(self, parts: Sequence[tuple[str, Dims]], text: str) -> list[Value]:
-        """The elements of a tuple that an instruction gives."""
+        """The elements of a tuple that an instruction gives, now and then behind a barrier, or one of them twice."""
         name = self.whole(parts, text)
-        return [self.element(name, n, *p) for n, p in enumerate(parts)]
+        if self.d.chance(0.1) and "opt-barrier" not in text:
+            name = self.whole(parts, f"opt-barrier({name})")
+        found = [self.element(name, n, *p) for n, p in enumerate(parts)]
+        if self.d.chance(0.1):
+            n = int(self.d.rng.integers(len(parts)))
+            self.values.append(self.element(name, n, *parts[n]))
+        return found
 
     def behind_barrier(self, found: list[Value]) -> list[Value]:
         """The values behind one optimization barrier."""
@@ -370,9 +390,7 @@ class Block:
     def rank(self) -> Value:
         """The flattened rank, ``s32[]``."""
         d = self.d
-        replica, partition = (
-            self.converted(self.add("u32", (), f"{k}-id()"), "s32") for k in ("replica", "partition")
-        )
+        replica, partition = (self.converted(self.add("u32", (), f"{k}-id()"), "s32") for k in ("replica", "partition"))
         if d.partitions == 1:
             return replica
         if d.replicas == 1 and d.chance(0.5):
@@ -386,7 +404,7 @@ class Block:
         d = self.d
         t, dims = d.type(), d.pick(d.extents)
         kind = d.pick(("all-reduce", "reduce-scatter", "all-gather"))
-        talk = d.talk(kind)
+        talk = d.talk(kind, uneven=kind == "all-reduce" and d.chance(0.2))
         x = self.operand(t, dims)
         if kind == "all-reduce":
             self.give(self.all_reduce(x, talk, d.op(t)))
@@ -419,7 +437,8 @@ class Block:
         """An all-reduce of one integer."""
         d = self.d
         t = d.pick((*INTEGERS, "pred"))
-        self.give(self.all_reduce(self.operand(t, d.pick(((), (1,), (1, 1), (2,)))), d.talk("all-reduce"), d.op(t)))
+        talk = d.talk("all-reduce", uneven=d.chance(0.1))
+        self.give(self.all_reduce(self.operand(t, d.pick(((), (1,), (1, 1), (2,)))), talk, d.op(t)))
 
     def chains(self) -> None:
         """Chains of collectives that agree in all but their operands, some of which depend on each other."""
@@ -473,9 +492,11 @@ class Block:
                 x = self.binary(how, x, self.constant(t, flat, by))
                 x = x if flat == mine else self.add(t, mine, f"reshape({x.name})")
             said = d.op(t) if n and d.chance(0.1) else op
-            part = self.reduce_scatter(x, d.talk("reduce-scatter") if n and d.chance(0.05) else talk, said, dim) if (
-                n == 0 or not d.chance(0.05)
-            ) else self.operand(t, scaled(mine, dim, -talk.size))
+            other = d.talk("reduce-scatter") if n and d.chance(0.05) else talk
+            if n and d.chance(0.05):
+                part = self.operand(t, scaled(mine, dim, -talk.size))
+            else:
+                part = self.reduce_scatter(x, other if mine[dim] % other.size == 0 else talk, said, dim)
             parts.append(part)
         wanted = {len(p.dims) for p in parts}
         if barrier:
@@ -500,7 +521,10 @@ class Block:
         along = [
             k
             for k in range(len(ranks))
-            if all(len(p.dims) == len(ranks) and (*p.dims[:k], *p.dims[k + 1 :]) == (*ranks[:k], *ranks[k + 1 :]) for p in parts)
+            if all(
+                len(p.dims) == len(ranks) and (*p.dims[:k], *p.dims[k + 1 :]) == (*ranks[:k], *ranks[k + 1 :])
+                for p in parts
+            )
         ]
         if not along:
             self.give(*parts)
@@ -570,10 +594,8 @@ class Block:
     def gather_and_convert(self) -> None:
         """What is gathered is converted."""
         x, _, _ = self.gathered()
-        if to := [t for t in (*FLOATS, *INTEGERS) if may_become(x.t, t) and t != x.t and x.t != "pred"]:
-            self.give(self.add(to := self.d.pick(to), x.dims, f"convert({x.name})"))
-        else:
-            self.give(x)
+        to = [t for t in (*FLOATS, *INTEGERS) if may_become(x.t, t) and t != x.t]
+        self.give(self.converted(x, self.d.pick(to)) if to else x)
 
     def gather_and_reshape(self) -> None:
         """What is gathered is reshaped: merged, split, or with a new dimension of extent 1."""
@@ -582,7 +604,10 @@ class Block:
         k = int(d.rng.integers(len(x.dims)))
         options: list[Dims] = [(*x.dims[:k], 1, *x.dims[k:]), (int(np.prod(x.dims)),)]
         if x.dims[k] % 2 == 0:
-            options += [(*x.dims[:k], 2, x.dims[k] // 2, *x.dims[k + 1 :]), (*x.dims[:k], x.dims[k] // 2, 2, *x.dims[k + 1 :])]
+            options += [
+                (*x.dims[:k], 2, x.dims[k] // 2, *x.dims[k + 1 :]),
+                (*x.dims[:k], x.dims[k] // 2, 2, *x.dims[k + 1 :]),
+            ]
         if k + 1 < len(x.dims):
             options += 2 * [(*x.dims[:k], x.dims[k] * x.dims[k + 1], *x.dims[k + 2 :])]
         self.give(self.add(x.t, d.pick(options), f"reshape({x.name})"))
@@ -595,7 +620,7 @@ class Block:
         gathered = int(d.rng.integers(len(dims)))
         x = self.all_gather(self.operand(t, dims), talk, gathered)
         sizes = [
-            max(1, e // 2) if k != gathered and d.chance(0.7) or d.chance(0.05) else e for k, e in enumerate(x.dims)
+            max(1, e // 2) if (k != gathered and d.chance(0.7)) or d.chance(0.05) else e for k, e in enumerate(x.dims)
         ]
         starts = []
         for k in range(len(dims)):
@@ -640,12 +665,9 @@ class Block:
     def accumulated_reduction(self) -> None:
         """A gradient, reduced in a narrow type, is added to an element of a parameter."""
         d = self.d
-        wide = [a for a in self.accumulators if a.t in FLOATS or a.t in INTEGERS]
-        if not wide:
-            self.plain()
-            return
-        g = d.pick(wide)
-        narrow = d.pick([t for t in (FLOATS if g.t in FLOATS else INTEGERS)])
+        g = d.pick(self.accumulators)
+        family = next((f for f in (FLOATS, INTEGERS) if g.t in f), (g.t,))
+        narrow = d.pick(family)
         kind = d.pick(("all-reduce", "reduce-scatter"))
         talk = d.talk(kind)
         op = d.op(narrow)
@@ -654,7 +676,8 @@ class Block:
         else:
             dim = int(d.rng.integers(len(g.dims)))
             r = self.reduce_scatter(self.operand(narrow, scaled(g.dims, dim, talk.size)), talk, op, dim)
-        self.give(self.binary("add", *d.rng.permutation([self.converted(r, g.t), g]).tolist()))
+        wide_r = self.converted(r, g.t)
+        self.give(self.binary("add", wide_r, g) if d.chance(0.5) else self.binary("add", g, wide_r))
 
     def transposed_scatter(self) -> None:
         """A reduce-scatter is transposed, perhaps converted before."""
@@ -720,16 +743,18 @@ class Block:
         n = d.partitions if d.partitions > 1 else d.replicas
         token = f"t{d.number()}"
         self.lines.append(f"  {token} = token[] after-all()")
-        for _ in range(int(d.pick((1, 1, 2)))):
+        one_channel, channel, said = d.chance(0.3), "", ""
+        for _ in range(int(d.pick((1, 1, 2, 3)))):
             t, dims = d.type(), d.pick(d.extents)
-            count = int(d.rng.integers(1, n + 1))
-            pairs = zip(d.rng.permutation(n)[:count].tolist(), d.rng.permutation(n)[:count].tolist(), strict=True)
-            routes = braces([list(p) for p in pairs])
-            channel = f"channel_id={100 + d.number()}"
-            said = f'{channel}, frontend_attributes={{_xla_send_recv_source_target_pairs="{routes}"}}'
+            if not (one_channel and channel):
+                count = int(d.rng.integers(1, n + 1))
+                pairs = zip(d.rng.permutation(n)[:count].tolist(), d.rng.permutation(n)[:count].tolist(), strict=True)
+                routes = braces([list(p) for p in pairs])
+                channel = f"channel_id={100 + d.number()}"
+                said = f'{channel}, frontend_attributes={{_xla_send_recv_source_target_pairs="{routes}"}}'
             x = self.operand(t, dims)
             s, sd, r, rd = (f"t{d.number()}" for _ in range(4))
-            first_send = d.chance(0.5)
+            first_send = one_channel or d.chance(0.5)
             send = [
                 f"  {s} = ({shape(t, dims)}, u32[], token[]) send({x.name}, {token}), {said}",
                 f"  {sd} = token[] send-done({s}), {channel}",
@@ -741,6 +766,9 @@ class Block:
             self.lines += [*send, *recv] if first_send else [*recv, *send]
             self.give(self.element(rd, 0, t, dims))
             token = sd
+            if one_channel:  # the next send comes after this recv
+                token = f"t{d.number()}"
+                self.lines.append(f"  {token} = token[] get-tuple-element({rd}), index=1")
 
     def elementwise(self) -> None:
         """Something that is no collective."""
@@ -772,14 +800,14 @@ class Block:
         """A while loop with collectives in its body."""
         d = self.d
         carried = self.carried()
-        body = Block(d)
+        body = Block(d, depth=self.depth + 1)
         name, number = f"t{d.number()}", d.number()
         count = body.add("s32", (), f"get-tuple-element({name}), index=0", layout=False)
         body.counter = count.name
         body.values = [body.element(name, n + 1, v.t, v.dims) for n, v in enumerate(carried)]
         body.accumulators = list(body.values)
         given = set(body.values)
-        body.fill(int(d.rng.integers(1, 4)), nested=False)
+        body.fill(int(d.rng.integers(1, 4)))
         used = body.unused(given)
         nexts = []
         for v in carried:  # what the next turn starts from
@@ -793,16 +821,16 @@ class Block:
         body.lines.append(f"  ROOT r{number} = ({shapes}) tuple({names(state)})")
         d.computations[f"body{number}"] = f"body{number} {{\n" + "\n".join(body.lines) + "\n}"
         d.computations[f"cond{number}"] = (
-            f"cond{number} {{\n  c{number} = ({shapes}) parameter(0)\n"
-            f"  i{number} = s32[] get-tuple-element(c{number}), index=0\n  n{number} = s32[] constant(2)\n"
+            f"cond{number} {{\n  given{number} = ({shapes}) parameter(0)\n"
+            f"  i{number} = s32[] get-tuple-element(given{number}), index=0\n  n{number} = s32[] constant(2)\n"
             f"  ROOT l{number} = pred[] compare(i{number}, n{number}), direction=LT\n}}"
         )
-        zeros = [self.constant(v.t, v.dims, "false" if v.t == "pred" else "0") for v in used]
-        start = [self.add("s32", (), "constant(0)"), *carried, *zeros]
-        init = self.whole([(v.t, v.dims) for v in start], f"tuple({names(start)})")
-        parts = [(v.t, v.dims) for v in state]
-        text = f"while({init}), condition=cond{number}, body=body{number}"
-        self.give(*self.elements(parts, text)[1:])
+        for _ in range(int(d.pick((1, 1, 1, 2)))):
+            zeros = [self.constant(v.t, v.dims, "false" if v.t == "pred" else "0") for v in used]
+            start = [self.add("s32", (), "constant(0)"), *(self.operand(v.t, v.dims) for v in carried), *zeros]
+            init = self.whole([(v.t, v.dims) for v in start], f"tuple({names(start)})")
+            text = f"while({init}), condition=cond{number}, body=body{number}"
+            self.give(*self.elements([(v.t, v.dims) for v in state], text)[1:])
 
     def branches(self) -> None:
         """A conditional with collectives in its branches."""
@@ -811,14 +839,14 @@ class Block:
         number = d.number()
         blocks, made = [], []
         for _ in range(2):
-            block = Block(d)
+            block = Block(d, depth=self.depth + 1)
             name = f"t{d.number()}"
             shapes = ", ".join(v.shape for v in carried)
             block.lines.append(f"  {name} = ({shapes}) parameter(0)")
             block.values = [block.element(name, n, v.t, v.dims) for n, v in enumerate(carried)]
             block.accumulators = list(block.values)
             given = set(block.values)
-            block.fill(int(d.rng.integers(1, 3)), nested=False)
+            block.fill(int(d.rng.integers(1, 3)))
             blocks.append(block)
             made.append(block.unused(given))
         parts = [(v.t, v.dims) for some in made for v in some]
@@ -843,42 +871,50 @@ class Block:
         d = self.d
         carried = self.carried()
         number = d.number()
-        block = Block(d)
+        block = Block(d, depth=self.depth + 1)
         block.values = [Value(f"a{number}_{n}", v.t, v.dims) for n, v in enumerate(carried)]
         block.lines = [f"  {v.name} = {v.shape} parameter({n})" for n, v in enumerate(block.values)]
         given = set(block.values)
-        block.fill(int(d.rng.integers(1, 4)), nested=False)
+        block.fill(int(d.rng.integers(1, 4)))
         made = block.unused(given)
         if not made:
             return
-        shapes = ", ".join(v.shape for v in made)
-        block.lines.append(f"  ROOT r{number} = ({shapes}) tuple({names(made)})")
+        single = len(made) == 1 and block.lines[-1].startswith(f"  {made[0].name} = ") and d.chance(0.5)
+        if single:
+            block.lines[-1] = f"  ROOT {block.lines[-1].lstrip()}"
+        else:
+            shapes = ", ".join(v.shape for v in made)
+            block.lines.append(f"  ROOT r{number} = ({shapes}) tuple({names(made)})")
         d.computations[f"called{number}"] = f"called{number} {{\n" + "\n".join(block.lines) + "\n}"
         for _ in range(int(d.pick((1, 1, 2)))):
             operands = [self.operand(v.t, v.dims) for v in carried]
-            parts = [(v.t, v.dims) for v in made]
-            self.give(*self.elements(parts, f"call({names(operands)}), to_apply=called{number}"))
+            text = f"call({names(operands)}), to_apply=called{number}"
+            if single:
+                self.give(self.add(made[0].t, made[0].dims, text))
+            else:
+                self.give(*self.elements([(v.t, v.dims) for v in made], text))
 
     def carried(self) -> list[Value]:
         d = self.d
-        return [self.operand(d.type(), d.pick(d.extents)) for _ in range(int(d.rng.integers(2, 5)))]
+        types = [d.pick(("f32", "f32", "f64", "s32")), *(d.type() for _ in range(int(d.rng.integers(1, 4))))]
+        return [self.operand(t, d.pick(d.extents)) for t in types]
 
     def unused(self, given: set[Value]) -> list[Value]:
         """What nothing takes yet, so that none of it is dead; at least something."""
-        text = "\n".join(self.lines)
-        taken = set(re.findall(r"[a-z]+\d+(?:_\d+)?", text.replace("\n", " "))) - set()
         taken = {w for line in self.lines for w in re.findall(r"\w+", line.partition(" = ")[2])}
         found = [v for v in dict.fromkeys(self.values) if v.name not in taken and v not in given]
-        return found or [v for v in self.values[:1]]
+        return found or list(self.values[:1])
 
-    def fill(self, count: int, *, nested: bool) -> None:
+    def fill(self, count: int) -> None:
         """Draw ``count`` patterns."""
         within: list[Callable[[Block], None]] = [Block.loop, Block.loop, Block.branches, Block.call, Block.call]
         for _ in range(count):
-            if nested and self.d.chance(0.2):
+            if self.d.chance((0.2, 0.08, 0)[self.depth]):
                 self.d.pick(within)(self)
             else:
-                self.d.pick(PATTERNS)(self)
+                known = PATTERNS_WITHIN if self.accumulators else PATTERNS
+                favourite = self.d.favourites[int(self.d.rng.integers(4))] % len(known)
+                (known[favourite] if self.d.chance(0.5) else self.d.pick(known))(self)
             if self.d.chance(0.4):
                 self.elementwise()
         if self.d.chance(0.3):
@@ -920,8 +956,6 @@ PATTERNS: tuple[Callable[[Block], None], ...] = (
     Block.gather_and_reshape,
     Block.gather_and_slice,
     Block.gathers_and_binary,
-    Block.accumulated_reduction,
-    Block.accumulated_reduction,
     Block.transposed_scatter,
     Block.permute,
     Block.permute,
@@ -929,6 +963,7 @@ PATTERNS: tuple[Callable[[Block], None], ...] = (
     Block.broadcast,
     Block.send_recv,
 )
+PATTERNS_WITHIN = (*PATTERNS, *[Block.accumulated_reduction] * 8, *[Block.transposed_scatter] * 2)
 
 
 def names(found: Sequence[Value]) -> str:
@@ -946,9 +981,12 @@ def draw_module(seed: int, patterns: int = 7) -> str:
     """The text of a module of 8 ranks."""
     d = Draw(seed)
     block = Block(d, entry=True)
-    block.fill(patterns, nested=True)
+    block.fill(patterns)
     used = block.unused(set())
     used += [v for v in dict.fromkeys(block.values) if v not in used and d.chance(0.1)]
     lines = [f"  {p.name} = {p.shape} parameter({n})" for n, p in enumerate(d.parameters)]
-    root = f"  ROOT out = ({', '.join(v.shape for v in used)}) tuple({names(used)})"
-    return hlo("\n".join([*lines, *block.lines, root]), *d.computations.values(), header=d.header())
+    if len(used) == 1 and block.lines[-1].startswith(f"  {used[0].name} = "):
+        block.lines[-1] = f"  ROOT {block.lines[-1].lstrip()}"
+    else:
+        block.lines.append(f"  ROOT out = ({', '.join(v.shape for v in used)}) tuple({names(used)})")
+    return hlo("\n".join([*lines, *block.lines]), *d.computations.values(), header=d.header())

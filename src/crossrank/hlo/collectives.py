@@ -222,10 +222,19 @@ def _mode(kind: Kind, channel: int | None, use_global: bool | None) -> GroupMode
 
 
 def reduction_of(body: Computation) -> tuple[str, bool]:
-    """The opcode of a reduction body's root, and whether it combines the two parameters directly."""
-    root = body.root
-    parameters = {id(o) for o in root.operands if o.opcode == "parameter"}
+    """The opcode of a reduction body's root, and whether it combines the two parameters directly.
+
+    A copy is nobody's work: shard_map leaves one behind the root where only some axes of the mesh are manual.
+    """
+    root = _uncopied(body.root)
+    parameters = {id(p) for o in root.operands if (p := _uncopied(o)).opcode == "parameter"}
     return root.opcode, root.opcode in BINARY_OPS and len(root.operands) == 2 and len(parameters) == 2
+
+
+def _uncopied(value: Instruction) -> Instruction:
+    while value.opcode == "copy":
+        value = value.operands[0]
+    return value
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------

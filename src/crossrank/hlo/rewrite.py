@@ -69,15 +69,19 @@ class Expander(HloPass):
         fresh = Fresh(module)
         changed = False
         for computation in self.scope(module):
-            for i in [i for i in computation.post_order() if i.opcode in self.opcodes]:
-                try:
-                    done = self.expand(i, fresh)
-                except Declined as reason:
-                    remarks.declined(f"%{i.name}", str(reason), i.where)
-                    continue
-                if done is not None:
-                    remarks.done(f"%{i.name}", done, i.where)
-                    changed = True
+            last = -1
+            # what a rewrite has made may be a candidate too: a convert behind two gathers goes before both
+            while found := [i for i in computation.post_order() if i.id > last and i.opcode in self.opcodes]:
+                last = max(i.id for i in computation.post_order())
+                for i in found:
+                    try:
+                        done = self.expand(i, fresh)
+                    except Declined as reason:
+                        remarks.declined(f"%{i.name}", str(reason), i.where)
+                        continue
+                    if done is not None:
+                        remarks.done(f"%{i.name}", done, i.where)
+                        changed = True
         if changed:
             module.remove_unreachable()
         return changed

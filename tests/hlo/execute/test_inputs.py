@@ -127,8 +127,38 @@ RAGGED = """
   ROOT r = f32[24,2] ragged-all-to-all(x, o, a, b, c, d), channel_id=1, replica_groups={{0,1,2,3},{7,5,6,4}}"""
 
 
-def test_offsets_and_sizes_of_a_ragged_exchange_fit() -> None:
-    _, _, offsets, sent, targets, received = drawn(RAGGED)
+# as shard_map leaves it: in a body that is called, of a row of a table
+RAGGED_CALLED = """
+  x = f32[24,2] parameter(0)
+  o = f32[24,2] parameter(1)
+  a = s32[1,4] parameter(2)
+  a2 = s32[1,4] copy(a)
+  b = s32[1,4] parameter(3)
+  c = s32[1,4] parameter(4)
+  d = s64[1,4] parameter(5)
+  ROOT r = f32[24,2] call(x, o, a2, b, c, d), to_apply=exchange"""
+EXCHANGE = """
+exchange {
+  x = f32[24,2] parameter(0)
+  o = f32[24,2] parameter(1)
+  p = s32[1,4] parameter(2)
+  q = s32[1,4] parameter(3)
+  r = s32[1,4] parameter(4)
+  t = s64[1,4] parameter(5)
+  a = s32[4] reshape(p)
+  b = s32[4] reshape(q)
+  c = s32[4] reshape(r)
+  u = s32[1,4] convert(t)
+  d = s32[4] reshape(u)
+  ROOT e = f32[24,2] ragged-all-to-all(x, o, a, b, c, d), channel_id=1, replica_groups={{0,1,2,3},{7,5,6,4}}
+}
+"""
+
+
+@pytest.mark.parametrize("text", [(RAGGED,), (RAGGED_CALLED, EXCHANGE)])
+def test_offsets_and_sizes_of_a_ragged_exchange_fit(text: tuple[str, ...]) -> None:
+    tables = drawn(*text)[2:]
+    offsets, sent, targets, received = ([rank.reshape(-1) for rank in table] for table in tables)
     for group in ((0, 1, 2, 3), (7, 5, 6, 4)):
         for k, rank in enumerate(group):
             assert (offsets[rank] + sent[rank] <= 24).all()

@@ -502,10 +502,61 @@ def test_bodies_in_a_wider_type_and_empty_dimensions_run_natively_too() -> None:
   e = f32[3,0] parameter(1)
   r = bf16[6] all-reduce(x), replica_groups={}, to_apply=add_f32
   g = f32[3,0] all-gather(e), replica_groups={}, dimensions={1}
-  ROOT out = (bf16[6], f32[3,0]) tuple(r, g)"""
+  v = (f32[12,0], bf16[24]) all-gather(e, x), replica_groups={}, dimensions={0}
+  ROOT out = (bf16[6], f32[3,0], (f32[12,0], bf16[24])) tuple(r, g, v)"""
     text = hlo(entry, reducer(), header="replica_count=4")
     for passes in ("", DEFAULT):
         assert run(text, passes=passes).result["exact"]
+
+
+ROUNDED = """
+rounded_{op} {{
+  a = bf16[] parameter(0)
+  b = bf16[] parameter(1)
+  c = f32[] convert(a)
+  d = f32[] convert(b)
+  e = f32[] {op}(c, d)
+  ROOT f = bf16[] convert(e)
+}}
+"""
+
+
+def test_bodies_that_widen_and_round_run_as_the_op_itself() -> None:
+    """XLA's float normalization leaves them, and the widening of XLA:CPU aborts on them."""
+    entry = """
+  x = bf16[8,6] parameter(0)
+  r = bf16[8,6] all-reduce(x), replica_groups={}, to_apply=rounded_add
+  s = bf16[2,6] reduce-scatter(x), replica_groups={}, dimensions={0}, to_apply=rounded_maximum
+  t = bf16[8,6] all-reduce(x), replica_groups={}, to_apply=add_bf16
+  u = bf16[8,6] subtract(r, t)
+  ROOT out = (bf16[8,6], bf16[2,6]) tuple(u, s)"""
+    bodies = (reducer(dtype="bf16"), ROUNDED.format(op="add"), ROUNDED.format(op="maximum"))
+    report = run(hlo(entry, *bodies, header="replica_count=4"), passes=DEFAULT, verify_each=True)
+    assert report.result["exact"]
+    assert report.as_dict()["verify_each"]["collectives"]["checked"] == 3
+    assert report.as_dict()["collectives"]["after"] == {"all-reduce": 1, "reduce-scatter": 1}
+
+
+def test_a_body_whose_root_is_a_copy_is_its_op() -> None:
+    """shard_map leaves them where only some axes are manual; in bf16 XLA:CPU aborts on them."""
+    body = "copied {\n  a = bf16[] parameter(0)\n  b = bf16[] parameter(1)\n  c = bf16[] add(a, b)\n  ROOT d = bf16[] copy(c)\n}"
+    entry = "  x = bf16[6] parameter(0)\n  ROOT r = bf16[6] all-reduce(x), replica_groups={}, to_apply=copied"
+    report = run(hlo(entry, body, header="replica_count=4"), passes=DEFAULT)
+    assert report.result["exact"]
+    assert report.as_dict()["custom_calls"] == {"AwsNeuronAllReduceAdd_bf16": 1}
+
+
+def test_a_body_that_xla_would_abort_on_is_named() -> None:
+    body = """
+last {
+  a = bf16[] parameter(0)
+  b = bf16[] parameter(1)
+  ROOT c = bf16[] copy(b)
+}
+"""
+    entry = "  x = bf16[6] parameter(0)\n  ROOT r = bf16[6] all-reduce(x), replica_groups={}, to_apply=last"
+    with pytest.raises(InputError, match="XLA:CPU has no collective with the reduction body of %r"):
+        run(hlo(entry, body, header="replica_count=2"))
 
 
 def test_ranks_that_part_ways_are_named_within_the_limit(tmp_path: object) -> None:

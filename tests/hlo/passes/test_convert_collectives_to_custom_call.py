@@ -422,6 +422,17 @@ def test_parameters_in_the_other_order_are_trivial_too() -> None:
     assert find(file.module, "r").proto.custom_call_target == "AwsNeuronAllReduceMax_f32"
 
 
+def test_copies_in_a_body_do_nothing() -> None:
+    """shard_map leaves one behind the root where only some axes of the mesh are manual."""
+    file = parse(
+        f"  p = f32[8] parameter(0)\n  ROOT r = f32[8] all-reduce(p), replica_groups={{}}, to_apply=body, {FLAGS}",
+        "body {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  c = f32[] copy(a)\n"
+        "  d = f32[] minimum(c, b)\n  ROOT e = f32[] copy(d)\n}",
+    )
+    assert apply(file.module, NAME).changed
+    assert find(file.module, "r").proto.custom_call_target == "AwsNeuronAllReduceMin_f32"
+
+
 def test_a_shared_body_stays_for_those_that_are_left() -> None:
     file = parse(
         "  p = f32[8] parameter(0)\n  z = f32[] constant(0)\n"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from crossrank.hlo.io import parse_module
+
 from ...support import apply, find, opcodes, parse, reducer, run_values
 from .rewrites import FLAGS, Lines, array, data, data_text, declined, gather, pick_groups, rewritten
 
@@ -99,6 +101,15 @@ cond {{
         body,
     )
     rewritten(file, NAME)
+
+
+def test_two_gathers_in_a_row() -> None:
+    lines = Lines()
+    g = gather(lines, lines.parameter("f32[2,3]"), "f32", (2, 3), 0, "{}")
+    h = gather(lines, g, "f32", (16, 3), 1, "[2,4]<=[8]")
+    lines.add("bf16[16,12]", f"convert({h})", output=True)
+    module = rewritten(parse_module(lines.text().encode(), "two"), NAME)
+    assert [i.opcode for i in module.entry] == ["parameter", "convert", "all-gather", "all-gather", "tuple"]
 
 
 @pytest.mark.parametrize("seed", range(2))

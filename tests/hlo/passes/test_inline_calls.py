@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crossrank.hlo.xla import proto_to_text
 
-from ...support import apply, find, opcodes, parse, reducer, reread
+from ...support import apply, find, hlo, opcodes, parse, reducer, reread, run_values
 
 BODY = """
 body {
@@ -118,3 +118,32 @@ def test_bodies_of_collectives_are_shared() -> None:
     assert [c.name for c in file.module.computations] == ["add_f32", "main"]
     assert len({i.origin for i in file.module.entry if i.opcode == "all-reduce"}) == 1
     assert proto_to_text(file.module.serialize()).count("to_apply=%add_f32") == 2
+
+
+def test_sends_and_recvs_of_several_calls_come_in_their_order() -> None:
+    route = 'channel_id=3, frontend_attributes={_xla_send_recv_source_target_pairs="{{0,1},{1,0}}"}'
+    shift = f"""
+shift {{
+  x = f32[8] parameter(0)
+  k = token[] after-all()
+  s = (f32[8], u32[], token[]) send(x, k), {route}
+  sd = token[] send-done(s), channel_id=3
+  r = (f32[8], u32[], token[]) recv(sd), {route}
+  rd = (f32[8], token[]) recv-done(r), channel_id=3
+  ROOT y = f32[8] get-tuple-element(rd), index=0
+}}"""
+    entry = (
+        "  p = f32[8] parameter(0)\n  q = f32[8] parameter(1)\n  a = f32[8] call(p), to_apply=shift\n"
+        "  b = f32[8] call(q), to_apply=shift\n  c = f32[8] call(a), to_apply=shift\n"
+        "  ROOT t = (f32[8], f32[8]) tuple(b, c)"
+    )
+    module = parse(entry, shift).module
+    apply(module, "inline-calls")
+    for opcode in ("send", "recv"):
+        first, second, third = (i for i in module.entry if i.opcode == opcode)
+        assert second.control_predecessors == (first,)
+        assert third.control_predecessors == (second,)
+    # without the order nobody knows who meets whom
+    report = run_values(hlo(entry, shift), "inline-calls,fuse-send-recv")
+    assert report.result["exact"]
+    assert report.passes[1].changed

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
-from ...support import apply, opcodes, parse, reducer, run_values
+from ...support import apply, hlo, opcodes, parse, reducer, run_values
 from .rewrites import FLAGS, Lines, data, data_text, declined, rewritten
 
 NAME = "trivial-cc-removal"
@@ -152,3 +155,24 @@ def test_an_axis_of_one_in_jax() -> None:
     report = run_values(data_text(NAME), NAME)
     assert report.result["exact"]
     assert report.after == {"all-reduce": 1}
+
+
+def test_what_xla_makes_of_zeros_and_nan_of_a_single_rank_is_not_held_against_it(tmp_path: Path) -> None:
+    single = f"replica_groups={SINGLE}, {FLAGS}"
+    text = hlo(
+        "  p = f32[8] parameter(0)\n"
+        f"  a = f32[8] all-reduce(p), {single}, to_apply=add_f32\n"
+        f"  b = (f32[8], f32[8]) all-reduce(a, p), {single}, to_apply=maximum_f32\n"
+        f"  c = f32[8] reduce-scatter(p), {single}, dimensions={{0}}, to_apply=add_f32\n"
+        "  ROOT t = ((f32[8], f32[8]), f32[8]) tuple(b, c)",
+        reducer(),
+        reducer("maximum"),
+    )
+    p = np.full((8, 8), -0.0, np.float32)
+    p[:, 1:3] = np.nan, 2.0
+    np.savez(tmp_path / "in.npz", p0=p)
+    report = run_values(text, NAME, inputs=str(tmp_path / "in.npz"), outputs=str(tmp_path / "out.npz"))
+    assert report.result["exact"]
+    assert not report.result["untouched"]["exact"]
+    with np.load(tmp_path / "out.npz") as outputs:
+        assert all(outputs[f"o{n}"].tobytes() == p.tobytes() for n in range(3))

@@ -41,7 +41,7 @@ from crossrank.hlo.execute.compare import (  # noqa: E402
 from crossrank.hlo.execute.inputs import ByRank, read_inputs, save_arrays  # noqa: E402
 from crossrank.hlo.execute.request import ORIGINAL, RESULT, Request, Variant  # noqa: E402
 from crossrank.hlo.execute.xla_cpu import Executable, fetch, place, prepare_library_calls  # noqa: E402
-from crossrank.hlo.ffi.form import Backend, Call, Choose, Left, RunForm, call_of, run_form  # noqa: E402
+from crossrank.hlo.ffi.form import Backend, Call, Choose, Left, RunForm, call_of, run_form, unknown_reduction  # noqa: E402
 from crossrank.hlo.ffi.native import Native  # noqa: E402
 from crossrank.hlo.module import Instruction, Module  # noqa: E402
 
@@ -64,10 +64,13 @@ class Pinned:
     Attributes:
         collectives: origins of collectives; None: all.
         values: ids of other instructions.
+        removed: origins of collectives that a rewrite took away; reductions among them in which every rank is alone are
+            left out.
     """
 
     collectives: frozenset[int] | None = frozenset()
     values: frozenset[int] = frozenset()
+    removed: frozenset[int] = frozenset()
 
 
 NOTHING = Pinned()
@@ -106,13 +109,17 @@ class Session:
             return self.backend
         return self._left(call, Left.NATIVE)
 
-    def _pinned(self, pinned: frozenset[int] | None, on_oracle: frozenset[int] = frozenset()) -> Choose:
-        """Pins the collectives of these origins (None: all) in the original."""
+    def _pinned(self, pinned: Pinned, on_oracle: frozenset[int] = frozenset()) -> Choose:
+        """Pins what is to be pinned in the original."""
+        wanted = pinned.collectives
 
-        def choose(i: Instruction, _info: CollectiveInfo, call: Call) -> Left | Backend:
+        def choose(i: Instruction, info: CollectiveInfo, call: Call) -> Left | Backend:
+            alone = all(len(group) == 1 for group in call.collective.groups)
+            if info.kind.reduces and alone and i.origin in pinned.removed:
+                return Left.OUT  # XLA:CPU's own makes +0 of -0, and the smallest value of NaN
             if i.origin in on_oracle:
                 return self.oracle
-            return self._left(call, Left.PINNED if pinned is None or i.origin in pinned else Left.NATIVE)
+            return self._left(call, Left.PINNED if wanted is None or i.origin in wanted else Left.NATIVE)
 
         return choose
 
@@ -139,10 +146,7 @@ class Session:
             odd = [
                 f"%{i.name}" for i, info in collectives(self._module(name)) if info.kind.reduces and not info.reduce_op
             ]
-            raise InputError(
-                f"XLA:CPU has no collective with the reduction body of {', '.join(odd[:4]) or what}",
-                "it reduces with add, multiply, maximum, minimum, and, or of the two parameters only",
-            ) from None
+            raise unknown_reduction(", ".join(odd[:4]) or what) from None
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def run(self) -> dict[str, Any]:
@@ -212,11 +216,12 @@ class Session:
         reference, result = "original", dict(compared)
         if not result["exact"] and variant.pinned:
             reference = "pinned original"
-            result = compare(self._run_pinned(Pinned(frozenset(variant.pinned))), actual, within)
+            pinned = Pinned(frozenset(variant.pinned), removed=frozenset(variant.removed))
+            result = compare(self._run_pinned(pinned), actual, within)
         if not result["exact"] and (variant.keeps_native or variant.gone):
             choose, values = self._rewritten_pinned, frozenset(variant.new)
             exe, _ = self._compile(variant.file, f"{variant.what}, pinned", choose, pinned_values=values)
-            expected = self._run_pinned(Pinned(None, frozenset(variant.gone)))
+            expected = self._run_pinned(Pinned(None, frozenset(variant.gone), frozenset(variant.removed)))
             both = compare(expected, self._run(exe), within)
             if both["exact"] or (both["equal"] and not result["equal"]):
                 reference, result = "original, where passes changed it pinned on both sides", both
@@ -245,12 +250,12 @@ class Session:
     def _run_pinned(self, pinned: Pinned) -> list[ByRank]:
         """The original, pinned; and again with what met a NaN on the oracle, which keeps it where XLA drops it."""
         if pinned not in self._references:
-            choose = self._pinned(pinned.collectives)
+            choose = self._pinned(pinned)
             exe, form = self._compile(ORIGINAL, "the pinned original", choose, pinned_values=pinned.values)
             outputs = self._run(exe)
             dropped = frozenset(origin for pin, origin in form.pins.items() if self.native.nan_seen(pin))
             if dropped and pinned.collectives is not None:  # else the rewritten module drops them too
-                choose = self._pinned(pinned.collectives, dropped)
+                choose = self._pinned(pinned, dropped)
                 exe, _ = self._compile(
                     ORIGINAL, "the pinned original with NaN kept", choose, pinned_values=pinned.values
                 )

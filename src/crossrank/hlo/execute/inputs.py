@@ -238,17 +238,18 @@ def _settle_ragged(
     module: Module, parameters: list[Instruction], drawn: list[ByRank], rng: np.random.Generator
 ) -> None:
     """Make offsets and sizes that are parameters of a ragged-all-to-all fit one another."""
+    numbers = {p: n for n, p in enumerate(parameters)}
     for i in module.instructions():
         if i.opcode != "ragged-all-to-all":
             continue
         info = describe(i)
-        tables = i.operands[2:6]
-        if info is None or any(t not in parameters for t in tables):
+        tables = [_origin(t) for t in i.operands[2:6]]
+        if info is None or len(set(tables)) < len(tables) or not numbers.keys() >= set(tables):
             continue
-        input_offsets, send_sizes, output_offsets, recv_sizes = (drawn[parameters.index(t)] for t in tables)
+        input_offsets, send_sizes, output_offsets, recv_sizes = (drawn[numbers[t]] for t in tables)
         for group in ranks_of(info, module.config):
             n = len(group)
-            if tables[0].shape.dims != (n,):
+            if any(t.shape.count != n for t in tables):
                 continue
             room = min(i.operands[0].shape.dims[0], i.operands[1].shape.dims[0]) // n
             sizes = rng.integers(0, room + 1, (n, n))
@@ -259,4 +260,15 @@ def _settle_ragged(
                     (output_offsets, np.full(n, position * room)),
                     (recv_sizes, sizes[:, position]),
                 ):
-                    table[rank] = values.astype(table[rank].dtype)
+                    table[rank] = values.astype(table[rank].dtype).reshape(table[rank].shape)
+
+
+def _origin(value: Instruction) -> Instruction:
+    """Where the numbers of a value come from, in their order: through copies, reshapes and calls."""
+    while True:
+        if value.opcode in ("bitcast", "convert", "copy", "reshape"):
+            value = value.operands[0]
+        elif value.opcode == "parameter" and [c.opcode for c in value.computation.callers] == ["call"]:
+            value = value.computation.callers[0].operands[value.computation.parameters.index(value)]
+        else:
+            return value

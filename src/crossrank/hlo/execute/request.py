@@ -22,6 +22,7 @@ class Variant:
         exactly: outputs must be the same bit for bit; else within the tolerance.
         changed: types of the values that the passes changed.
         pinned: ids of the original's collectives that it converts.
+        removed: ids of those of which nothing is left in it.
         gone: ids in the original of values that it computes in another way, where what takes them is still there.
         new: ids in it of what these are computed by.
         keeps_native: some of its own collectives are native.
@@ -33,6 +34,7 @@ class Variant:
     exactly: bool = True
     changed: tuple[str, ...] = ()
     pinned: tuple[int, ...] = ()
+    removed: tuple[int, ...] = ()
     gone: tuple[int, ...] = ()
     new: tuple[int, ...] = ()
     keeps_native: bool = False

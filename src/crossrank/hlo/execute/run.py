@@ -299,6 +299,7 @@ class _Rewrite:
         native = {i.origin for i, info in found if not info.converted}
         before = [i for i, _ in collectives(original)]
         known, left = {i.name for i in before}, {i.name for i, _ in found}
+        standing = {i.origin for i in self.module.instructions() if i.opcode not in ("copy", "tuple")}
         gone, new = _seam(original, self.module)
         touched = [i for i, info in found if info.converted or i.name not in known]
         touched += (i for i in before if i.name not in left)  # a sum that was rounded to bf16 may be one of f32 now
@@ -309,6 +310,7 @@ class _Rewrite:
             exactly=not self.reassociated,
             changed=tuple(sorted({leaf.dtype.name for i in touched for leaf in i.shape.leaves() if leaf.is_array})),
             pinned=tuple(i.id for i in before if i.origin not in native),
+            removed=tuple(i.id for i in before if i.origin not in standing),
             gone=gone,
             new=new,
             keeps_native=bool(native),

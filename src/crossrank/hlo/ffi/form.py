@@ -4,7 +4,8 @@ What stands in a user's module keeps the naming contract; this form is made just
 
 * left to XLA (`NATIVE`), with its groups written out as ranks,
 * left to XLA, its operands and results sent through an identity custom-call (`PINNED`), so that XLA neither folds nor
-  promotes nor lays out differently around it than around a custom-call, or
+  promotes nor lays out differently around it than around a custom-call,
+* left out (`OUT`), or
 * given to a `Backend`: a custom-call that carries an id, under which the backend knows groups, shapes and kernels.
 """
 
@@ -16,12 +17,13 @@ from enum import Enum
 from functools import partial
 from typing import Any, Protocol
 
-from crossrank.collective.dtypes import F16, F32, TOKEN, U32, DType
+from crossrank.collective.dtypes import BF16, F16, F32, S16, TOKEN, U16, U32, DType
 from crossrank.collective.groups import ExplicitGroups
 from crossrank.collective.kinds import Kind, ReduceOp
 from crossrank.collective.pairs import SourceTargetPairs
 from crossrank.collective.semantics import Collective
 from crossrank.errors import InputError
+from crossrank.hlo.backend_config import BINARY_OPS
 from crossrank.hlo.build import ReductionBodies, broadcast, convert, element, scalar, tuple_of
 from crossrank.hlo.collectives import (
     GROUP_FIELDS,
@@ -47,6 +49,9 @@ COLLECTIVE_TARGET = "crossrank.collective"
 PIN_TARGET = "crossrank.pin"
 API_VERSION_TYPED_FFI = 4
 _TOKEN = Shape(TOKEN)
+_ROUNDED = (BF16, F16, F32)
+_PROMOTED = (BF16, S16, U16)
+"""What XLA:CPU reduces in a wider type, for which it takes the body's root to be the operation."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +102,11 @@ class Backend(Protocol):
 
 
 class Left(Enum):
-    """Collectives that stay with XLA."""
+    """Collectives that stay with XLA, or go: of those that are left out each rank takes what it gave."""
 
     NATIVE = "native"
     PINNED = "pinned"
+    OUT = "out"
 
 
 class Pins(Protocol):
@@ -196,13 +202,23 @@ class _Former:
     def _form(self, i: Instruction) -> None:
         info = describe(i)
         assert info is not None
+        if info.kind.reduces and info.reduce_op is None and (op := _rounded_op(i.called[0])) is not None:
+            i.set_called([self.bodies.get(op, i.called[0].root.shape.dtype)])
+            info = describe(i)
+            assert info is not None
         if info.kind.reduces and info.reduce_op is None:
+            if element_type(i.shape) in _PROMOTED and i.called[0].root.opcode not in BINARY_OPS:
+                raise unknown_reduction(f"%{i.name}")  # XLA:CPU aborts on it
             self._leave(i, info, (), pinned=False)  # a reduction that only XLA understands
             return
         call = call_of(i, info, self.module.config)
         choice = self.choose(i, info, call)
         if info.kind is Kind.SEND_RECV:
             self._fused(i, info, call, choice)
+        elif choice is Left.OUT:
+            given = tuple_of(i.computation, i.operands) if i.shape.is_tuple else i.operands[0]
+            i.replace_all_uses_with(given)
+            i.computation.remove(i)
         elif isinstance(choice, Left):
             if info.converted:
                 self.form.raised.append((f"%{i.name}", f"no backend serves {i.proto.custom_call_target}"))
@@ -247,17 +263,16 @@ class _Former:
                 proto.source_target_pairs.add(source=source, target=target)
         else:
             write_groups(proto, ExplicitGroups(ranks_of(info, self.module.config)))
-        if info.dim is not None and i.shape.nbytes == 0 and not i.shape.is_tuple:
-            # StableHLO gathers and scatters along no empty dimension: nothing is made of nothing
-            i.computation.add("reshape", i.shape.as_row_major(), i.operands).take_place_of(i)
-            return
         if info.kind is Kind.ALL_TO_ALL and i.shape.is_tuple and len(i.operands) == 1:
             # an exchange of each rank with itself, on which XLA's conversion to StableHLO crashes
             tuple_of(i.computation, i.operands).take_place_of(i)
             return
-        if info.reduce_op is not None and i.called[0].root.shape.dtype is not i.operands[0].shape.dtype:
-            # a body in a wider type, as XLA's own promotion leaves it; StableHLO wants the operand's
-            i.set_called([self.bodies.get(str(info.reduce_op), i.operands[0].shape.dtype)])
+        if info.reduce_op is not None:
+            root, element = i.called[0].root, i.operands[0].shape.dtype
+            # XLA's own promotion leaves bodies in a wider type, while StableHLO wants the operand's; and aborts on a
+            # root that is a copy
+            if root.shape.dtype is not element or root.opcode == "copy":
+                i.set_called([self.bodies.get(str(info.reduce_op), element)])
         parts = [i]
         # StableHLO has no variadic reduce-scatter or permute and no reduction over several types, and XLA:CPU mixes up
         # the bytes of an all-gather over several types, or of one whose arrays it lays out differently
@@ -267,8 +282,11 @@ class _Former:
             for part in parts:
                 if info.reduce_op is not None and info.dtype is None:
                     part.set_called([self.bodies.get(str(info.reduce_op), part.shape.dtype)])
-        if pinned:
-            for part in parts:
+        for part in parts:
+            if info.dim is not None and part.shape.is_array and not part.shape.count:
+                # StableHLO gathers and scatters along no empty dimension: nothing is made of nothing
+                part.computation.add("reshape", part.shape.as_row_major(), part.operands).take_place_of(part)
+            elif pinned:
                 self._pin(part, info)
 
     # -- pins ----------------------------------------------------------------------------------------------------------
@@ -408,6 +426,32 @@ class _Former:
             give(moved, call, number, role, _dies_at)
             moved.edit().custom_call_has_side_effect = True
         return moved
+
+
+def unknown_reduction(where: str) -> InputError:
+    """What XLA:CPU has no collective for."""
+    return InputError(
+        f"XLA:CPU has no collective with the reduction body of {where}",
+        "it reduces with add, multiply, maximum, minimum, and, or of the two parameters only",
+    )
+
+
+def _rounded_op(body: Computation) -> str | None:
+    """The op of a body that widens both floats, combines them and rounds: the same as the op on the floats themselves.
+
+    A sum or product with more than twice the precision, rounded, is the one that is rounded at once. XLA's own passes
+    leave such bodies, and XLA:CPU aborts on them.
+    """
+    root = body.root
+    narrow = root.shape.dtype
+    if root.opcode != "convert" or narrow not in _ROUNDED:
+        return None
+    step = root.operands[0]
+    if step.opcode not in ("add", "multiply", "maximum", "minimum") or not step.shape.dtype.holds(narrow):
+        return None
+    parameters = [o.operands[0] for o in step.operands if o.opcode == "convert"]
+    whole = len(set(parameters)) == 2 and all(p.opcode == "parameter" and p.shape.dtype is narrow for p in parameters)
+    return step.opcode if whole else None
 
 
 def roles(call: Call) -> Call:

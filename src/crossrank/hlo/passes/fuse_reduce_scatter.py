@@ -39,7 +39,7 @@ from crossrank.remarks import Remarks
 _RESHAPES = ("reshape", "bitcast", "copy")
 _MOVES = (*_RESHAPES, "transpose")
 _COMMUTATIVE = frozenset(map(str, ReduceOp))
-_SCALES = ("divide", "multiply")
+_SCALES = {"divide": "divided", "multiply": "multiplied"}
 _DEPENDENT = "one of the reduce-scatters, or of the barriers behind them, depends on another"
 _HOIST_OUT_OF_SUMS = (BF16, F32, F64)
 """A sum before the division may overflow in a type of narrower range."""
@@ -535,7 +535,7 @@ class _Fusion:
             wide = step.apply(wide)
         what = f"{len(chains)} reduce-scatters → %{scatter.name}, {scatter.shape.nbytes} bytes for each rank"
         what += ", the inputs interleaved" if interleaves else ""
-        what += ", divided afterwards" if scale else ""
+        what += f", {_SCALES[scale.opcode]} afterwards" if scale else ""
         self._remarks.done(f"%{concat.name}", what, concat.where)
         if len(chains) == len(concat.operands):
             wide.set_shape(concat.shape)
@@ -561,7 +561,7 @@ class _Fusion:
                 continue
             _bypass(scale)
             scatter.replace_all_uses_with(scale.apply(scatter))
-            self._remarks.done(f"%{scatter.name}", "divided afterwards", scatter.where)
+            self._remarks.done(f"%{scatter.name}", f"{_SCALES[scale.opcode]} afterwards", scatter.where)
             changed = True
         return changed
 

@@ -21,7 +21,9 @@ class InlineCalls(HloPass):
     the bodies of shard_map behind calls, and passes that look at the entry computation would not see them.
 
     Makes copies of the callee's instructions over the call's operands. What ran before the call by a control dependency
-    runs before all of the body, what ran after it runs after all of it. Bodies that nothing calls any more are dropped.
+    runs before all of the body, what ran after it runs after all of it. Sends (and recvs) on one channel that come from
+    several calls are put in the order of the calls, so that it stays certain who meets whom. Bodies that nothing calls
+    any more are dropped.
 
     Declines calls that ask for another place to run (frontend attribute `_xla_compute_type`).
     """
@@ -59,6 +61,7 @@ class Inliner:
 
     def __init__(self, module: Module) -> None:
         self._sites = Counter(c for i in module.instructions() for c in i.called)
+        self._halves: dict[tuple[Computation, str, int], list[Instruction]] = {}  # of the body opened last
 
     def open(self, call: Instruction) -> None:
         """Replace one `call` by its body: the body itself where nothing else calls it, else a copy."""
@@ -72,7 +75,22 @@ class Inliner:
             body = [n for i, n in new.items() if i.opcode != "parameter"]
             self._sites.update(c for n in body for c in n.called)
         self._sites[callee] -= 1
+        self._order_halves(caller, body)
         _hand_over(call, body, root)
+
+    def _order_halves(self, caller: Computation, body: list[Instruction]) -> None:
+        """Let sends (recvs) of a body wait for those of the bodies before it that are on the same channel.
+
+        Calls are opened operands first, so that nothing comes to wait for itself.
+        """
+        halves: dict[tuple[Computation, str, int], list[Instruction]] = {}
+        for i in body:
+            if i.opcode in ("send", "recv"):
+                halves.setdefault((caller, i.opcode, int(i.proto.channel_id)), []).append(i)
+        for key, some in halves.items():
+            for i in some:
+                i.set_control_predecessors((*i.control_predecessors, *self._halves.get(key, ())))
+        self._halves |= halves
 
 
 def _hand_over(call: Instruction, body: list[Instruction], root: Instruction) -> None:
