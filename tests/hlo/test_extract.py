@@ -96,6 +96,8 @@ def test_what_is_not_there() -> None:
         find_instruction(file.module, "nothing")
     with pytest.raises(InputError, match="nothing to extract"):
         extract(file.module, [])
+    with pytest.raises(InputError, match="%p is a parameter"):
+        extract(file.module, [file.module.entry.root])
 
 
 @each_small_module

@@ -69,7 +69,7 @@ def main(arguments: argparse.Namespace) -> int:
             print(f"// after {result.spec}\n{to_text(file)}", file=sys.stderr)
 
     run_passes(file.module, passes, after)
-    if arguments.extract and arguments.extract not in all_passes():
+    if arguments.extract is not None and arguments.extract not in all_passes():
         file.module = extract(file.module, [find_instruction(file.module, arguments.extract)])
     if arguments.remarks:
         terminal.remarks(statistics.remarks)

@@ -47,8 +47,9 @@ def extract(module: Module, piece: Collection[Instruction]) -> Module:
     Raises:
         InputError: nothing is in the piece, or a parameter would have to be something that no run can be given.
     """
-    if not piece:
-        raise InputError("there is nothing to extract")
+    if all(i.opcode in ("parameter", *_CHEAP) for i in piece):
+        what = ", ".join(f"%{i.name} is a {i.opcode}" for i in piece)
+        raise InputError(f"there is nothing to extract{f': {what}' if what else ''}", "name what computes something")
     copy = module.copy()
     by_id = {(i.computation.id, i.id): i for i in copy.instructions()}
     taken = {by_id[i.computation.id, i.id] for i in piece}

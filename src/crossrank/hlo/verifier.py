@@ -73,7 +73,7 @@ def verify(module: Module) -> list[Finding]:
         assert info is not None
         for kind, message in _check(i, info, module.config):
             remedy = _REMEDIES.get(kind, "")
-            if kind in ("groups", "pairs") and not module.config.says_ranks:
+            if kind in ("groups", "pairs", "shape") and not module.config.says_ranks:
                 remedy = "the file does not say how many ranks it has: give --ranks N"
             findings.append(Finding(kind, f"%{i.name}", message, remedy, i.where))
     return findings

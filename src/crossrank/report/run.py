@@ -12,8 +12,8 @@ from crossrank.report import terminal
 def show_run(report: RunReport) -> None:
     """The table of what changed, the verdict, and how fast either was."""
     out = terminal.out()
-    passes = ",".join(p.spec for p in report.passes) or "no passes"
-    out.print(f"[bold]{escape(report.file)}[/] on {report.ranks} ranks: {escape(passes)}")
+    changed = [p.spec for p in report.passes if p.changed]
+    out.print(f"[bold]{escape(report.file)}[/] on {report.ranks} ranks: {escape(_passes(len(report.passes), changed))}")
     if report.raised_for_original:
         calls = f"{report.raised_for_original} custom-call{'s' if report.raised_for_original > 1 else ''}"
         out.print(f"the file holds {calls} of the contract: raised to native collectives, they are the original")
@@ -34,6 +34,14 @@ def show_run(report: RunReport) -> None:
     _show_times(report)
     for warning in report.warnings:
         terminal.warn(warning)
+
+
+def _passes(count: int, changed: list[str]) -> str:
+    if not count:
+        return "no passes"
+    if not changed:
+        return "the pass changes nothing" if count == 1 else f"none of {count} passes changes it"
+    return (f"{len(changed)} of {count} passes change it: " if count > 1 else "") + ", ".join(changed)
 
 
 def _show_verdict(report: RunReport) -> None:
@@ -60,8 +68,8 @@ def _show_verdict(report: RunReport) -> None:
         terminal.show(wrong)
     if result["reference"] != "original" and not result["untouched"]["exact"]:
         out.print(
-            "  (XLA compiles a native collective and a custom-call differently: the untouched original is up to "
-            f"{result['untouched']['max_rel_err']:.1e} of an output's largest value off)",
+            "  (XLA compiles a native collective and a custom-call differently: the untouched original: "
+            f"{_far(result['untouched']['max_rel_err'])})",
             style="dim",
         )
     golden = result["golden"]
@@ -99,8 +107,12 @@ def _show_stages(report: RunReport) -> None:
 
 
 def _far(relative: float) -> str:
-    """How far values are off, relative to the largest of an output."""
-    return f"up to {relative:.1e} off" if relative < 1e300 else "NaN or infinity on one side only"
+    """How far values are off."""
+    return (
+        f"up to {relative:.1e} of an output's largest value off"
+        if relative < 1e300
+        else "NaN or infinity on one side only"
+    )
 
 
 def _difference(data: dict[str, object]) -> Difference:

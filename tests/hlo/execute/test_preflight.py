@@ -29,6 +29,11 @@ FUSED = "fused {\n  x = f32[8] parameter(0)\n  ROOT y = f32[8] negate(x)\n}"
             [reducer()],
             r"all-reduce-done \(1\), all-reduce-start \(1\); the first is %s",
         ),
+        (
+            "  a = f32[] constant(0)\n  b = f32[] constant(1)\n  ROOT r = f32[8] rng(a, b), distribution=rng_uniform",
+            [],
+            r"%r draws random numbers \(rng\)",
+        ),
         ("  p = s32[<=4] parameter(0)\n  ROOT r = s32[<=4] copy(p)", [], "has a dynamic shape"),
         ("  p = (f32[8]) parameter(0)\n  ROOT r = f32[8] get-tuple-element(p), index=0", [], "parameter %p is a "),
         ("  c = f32[8] constant({...})\n  ROOT r = f32[8] copy(c)", [], "constant %c has no numbers"),
@@ -45,6 +50,18 @@ def test_what_cannot_run(entry: str, computations: list[str], complaint: str) ->
         check_runnable(parse(entry, *computations), None)
     assert len(str(caught.value).splitlines()) <= 2
     assert str(caught.value).startswith("test.hlo")
+
+
+def test_more_ranks_than_one_process_holds() -> None:
+    with pytest.raises(InputError, match="it has 2049 ranks, and one process here holds 2048 at most"):
+        check_runnable(parse(COPY, header="replica_count=2049"), None)
+
+
+def test_a_file_that_does_not_say_its_ranks_is_told_what_to_give() -> None:
+    header = "entry_computation_layout={(f32[1]{0})->f32[4]{0}}"
+    entry = "  p = f32[1] parameter(0)\n  ROOT r = f32[4] all-gather(p), dimensions={0}, replica_groups={}"
+    with pytest.raises(InputError, match="give --ranks N"):
+        check_runnable(parse(entry, header=header), None)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ _FOREIGN = {
     "outfeed",
     "set-dimension-size",
 }
+MOST_RANKS = 2048
+"""Devices that XLA:CPU makes in one process."""
 # custom-calls that XLA:CPU itself takes away or has a function for
 _KNOWN_CALLS = ("AwsNeuron", "Sharding", "TopK", "annotate_device_placement", "lapack_", "xla.", "mhlo.")
 
@@ -47,6 +49,8 @@ def check_runnable(file: ModuleFile, ranks: int | None) -> None:
     """
     module = file.module
     set_world(file, ranks)
+    if module.world > MOST_RANKS:
+        raise InputError(f"{file.path}: it has {module.world} ranks, and one process here holds {MOST_RANKS} at most")
     if file.elided:
         raise InputError(f"{file.path}: constant %{file.elided[0]} has no numbers ({{...}})", ELIDED_REMEDY)
     _check_compiled(file)
@@ -82,6 +86,11 @@ def _check_opcodes(path: str, module: Module) -> None:
     found: Counter[str] = Counter()
     first: Instruction | None = None
     for i in module.instructions():
+        if i.opcode == "rng":
+            raise InputError(
+                f"{path}: %{i.name} draws random numbers (rng), which no two runs have in common",
+                "give them as a parameter, or draw them from a given state (rng-bit-generator)",
+            )
         foreign = i.opcode in _FOREIGN or (i.opcode in (Kind.SEND, Kind.RECV) and i.proto.is_host_transfer)
         if foreign or any(s.dynamic for s in i.shape.leaves()):
             found[i.opcode if foreign else "dynamic shapes"] += 1
