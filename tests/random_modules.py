@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -88,7 +89,7 @@ class Draw:
         self.extents = [self.pick(EXTENTS) for _ in range(4)]
         self.texts = {n: [self.id_groups(n) for _ in range(2)] for n in (1, 2, 4, 8)}
 
-    def pick(self, options: Sequence):  # type: ignore[no-untyped-def, type-arg]
+    def pick(self, options: Sequence[Any]) -> Any:
         return options[int(self.rng.integers(len(options)))]
 
     def chance(self, p: float) -> bool:

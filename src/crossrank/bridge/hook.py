@@ -15,6 +15,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any
 
 import jax
@@ -33,6 +34,7 @@ from crossrank.passes import Pass, parse_passes
 
 LIMIT_S = 60.0
 """Seconds that a rank may wait for another."""
+_LONGEST_S = 86_400.0
 
 _PLAIN = (InputError, RunError)  # their text says all
 _NAME = "crossrank"
@@ -147,13 +149,17 @@ class _Hooks:
     def push(self, hook: _Hook) -> None:
         """Put one to work."""
         with self._lock:
+            hook.activate()
             if not self._stack:
                 self._patches = _Patches(self)
             self._stack.append(hook)
-            hook.activate()
-        if xla_bridge.backends_are_initialized():
-            self.register()
-        jax.clear_caches()
+        try:
+            if xla_bridge.backends_are_initialized():
+                self.register()
+            jax.clear_caches()
+        except BaseException:
+            self.pop()
+            raise
 
     def pop(self) -> _Hook:
         """Take the last one away; the one before is at work again."""
@@ -179,18 +185,27 @@ class _Hooks:
     def refused(self, name: str, error: Exception) -> Iterator[bool]:
         """XLA did not compile module ``name``: yields whether it may be for what we made of it.
 
-        As long as the block lasts, a module of that name stays as it is.
+        As long as the block lasts, a module of that name stays as it is; where it is not compiled then either, it is
+        not for us.
         """
         last = self._stack[-1:]
         if not last or not last[0].made(name):
             yield False
             return
-        last[0].fail(name, f"XLA does not compile what became of it: {str(error).splitlines()[0]}")
         last[0].refused.add(name)
         try:
             yield True
+        except jax.errors.JaxRuntimeError as its_own:
+            last[0].fail(name, f"XLA does not compile it, with us or without: {_first_line(its_own)}")
+            raise its_own from None
+        else:
+            last[0].fail(name, f"XLA does not compile what became of it: {_first_line(error)}")
         finally:
             last[0].refused.discard(name)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0].removesuffix("{").rstrip()
 
 
 _hooks = _Hooks()
@@ -207,12 +222,23 @@ def install(passes: str | Sequence[Pass[Module]] = (), limit: float = LIMIT_S) -
         What is done, a report that fills as modules compile and run.
 
     Raises:
-        InputError: a pass that there is not, no compiler, a kernel cache that cannot be used.
+        InputError: a pass that there is not, a limit that is no time, no compiler, a kernel cache that cannot be used.
         RunError: the compiler failed.
     """
-    hook = _Hook(parse_passes(passes) if isinstance(passes, str) else passes, limit)
+    seconds = _seconds(limit)
+    chosen = parse_passes(passes) if isinstance(passes, str) else passes
+    if not isinstance(chosen, Sequence) or not all(isinstance(p, Pass) for p in chosen):
+        raise InputError(f"passes {passes!r} are none", "write a,b{key=value}")
+    hook = _Hook(chosen, seconds)
     _hooks.push(hook)
     return hook.report
+
+
+def _seconds(limit: object) -> float:
+    if not isinstance(limit, Real) or not 0 < limit <= _LONGEST_S:
+        remedy = f"it is a number of seconds above 0, {_LONGEST_S:.0f} at the most"
+        raise InputError(f"limit {limit!r} is no time to wait", remedy)
+    return float(limit)
 
 
 def uninstall() -> Report:

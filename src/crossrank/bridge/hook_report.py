@@ -10,9 +10,10 @@ from typing import Any
 from crossrank.bridge.rewrite import Rewritten
 from crossrank.hlo.ffi.native import Native
 from crossrank.remarks import Remark
+from crossrank.report.hook import lines
 
 
-@dataclass
+@dataclass(repr=False)
 class Report:
     """What became of every module that XLA compiled while the hook was there.
 
@@ -28,8 +29,14 @@ class Report:
     compiled: int = 0
     errors: dict[str, str] = field(default_factory=dict)
     error: str | None = None
-    native: Native | None = field(default=None, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    native: Native | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __str__(self) -> str:
+        return "\n".join(lines(self))
+
+    def __repr__(self) -> str:
+        return f"<Report: {'; '.join(lines(self))}>"
 
     def count(self) -> None:
         """Take note of one more module that XLA compiles."""

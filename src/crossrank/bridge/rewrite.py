@@ -82,7 +82,7 @@ class Rewritten:
 
     name: str
     ranks: int = 0
-    data: bytes | None = None
+    data: bytes | None = field(default=None, repr=False)
     given: list[Given] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
     passes: list[PassResult] = field(default_factory=list)

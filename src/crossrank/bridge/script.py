@@ -103,7 +103,7 @@ class _Ending:
             print(f"crossrank: {line}", file=sys.stderr)
         if self.path is not None:
             try:
-                Path(self.path).write_text(json.dumps(report.as_dict(), indent=2) + "\n")
+                Path(self.path).write_text(json.dumps(report.as_dict(), indent=2) + "\n", encoding="utf-8")
             except OSError as error:
                 print(f"crossrank: cannot write {self.path}: {error.strerror}", file=sys.stderr)
         if self.interrupted:  # as Python itself ends then

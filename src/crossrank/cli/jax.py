@@ -46,6 +46,8 @@ def main(arguments: argparse.Namespace) -> int:
     if not own:
         raise InputError("crossrank jax needs a script", "crossrank jax [options] SCRIPT ...")
     path = Path(own[0])
+    if path.is_dir():
+        raise InputError(f"{path} is a folder", "name the script in it")
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     if arguments.ranks == 0:

@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
     if sys.stdout is None:  # closed by whoever started us
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    terminal.never_fail()
     parsed = parser().parse_args(arguments)
     gc.disable()  # what a command makes lives as long as it does, and large modules are many objects
     _end_on_signals()

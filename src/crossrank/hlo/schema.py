@@ -63,7 +63,7 @@ def read_schema(text: str, file_name: str) -> descriptor_pb2.FileDescriptorProto
 
 
 _pool = descriptor_pool.DescriptorPool()
-_file = read_schema((resources.files(__package__) / "hlo.proto").read_text(), "crossrank/hlo.proto")
+_file = read_schema((resources.files(__package__) / "hlo.proto").read_text(encoding="utf-8"), "crossrank/hlo.proto")
 _pool.Add(_file)
 
 

@@ -90,7 +90,9 @@ def cache_dir() -> Path:
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        command, capture_output=True, encoding="utf-8", errors="replace", check=False, stdin=subprocess.DEVNULL
+    )
 
 
 @cache
@@ -120,7 +122,7 @@ def toolchain() -> Toolchain:
 def _cpu() -> str:
     """What tells one CPU from another, as far as compiled code goes."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()
     except OSError:
         return f"{platform.machine()} {platform.processor()}"
     return "\n".join(x for x in lines if x.split("\t")[0].strip() in ("model name", "flags", "Features", "CPU part"))
@@ -155,7 +157,7 @@ def build(unit: Unit) -> Path:
     _sweep(target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f"{unit.name}-") as work:
         source, output = Path(work) / f"{unit.name}.cc", Path(work) / target.name
-        source.write_text(unit.source)
+        source.write_text(unit.source, encoding="utf-8")
         includes = [f"-I{p}" for p in unit.includes] + [x for p in unit.system_includes for x in ("-isystem", str(p))]
         command = [
             *tools.command,

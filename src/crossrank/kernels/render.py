@@ -18,7 +18,7 @@ Code = tuple[ReduceOp, str] | None
 
 @cache
 def _template(kind: Kind) -> Template:
-    return Template((HERE / "templates" / f"{kind.replace('-', '_')}.cpp.in").read_text())
+    return Template((HERE / "templates" / f"{kind.replace('-', '_')}.cpp.in").read_text(encoding="utf-8"))
 
 
 def render(variant: Variant) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from crossrank.bridge.hook_report import Report
+from typing import TYPE_CHECKING
+
 from crossrank.report.terminal import byte_size
+
+if TYPE_CHECKING:
+    from crossrank.bridge.hook_report import Report
 
 
 def lines(report: Report, remarks: bool = False) -> list[str]:

@@ -11,7 +11,7 @@ from rich.markup import escape
 from crossrank.report import terminal
 
 
-def show_passes(passes: Sequence[Mapping[str, Any]], pipelines: Mapping[str, str]) -> None:
+def show_passes(passes: Sequence[Mapping[str, Any]], pipelines: Mapping[str, Sequence[str]]) -> None:
     """The passes with a sentence each, and what the pipelines are made of."""
     rows = terminal.table("pass", "what it does")
     for p in passes:
@@ -19,9 +19,29 @@ def show_passes(passes: Sequence[Mapping[str, Any]], pipelines: Mapping[str, str
     terminal.show(rows)
     terminal.out().print()
     rows = terminal.table("pipeline", "passes")
-    for name, text in pipelines.items():
-        rows.add_row(f"[cyan]{name}[/]", escape(text))
+    room = terminal.width() - max(map(len, ("pipeline", *pipelines))) - 2
+    for name, listed in pipelines.items():
+        rows.add_row(f"[cyan]{name}[/]", escape("\n".join(_lines(listed, room))))
     terminal.show(rows)
+
+
+def _lines(passes: Sequence[str], width: int) -> list[str]:
+    """The passes behind one another, with line breaks between them only."""
+    lines = [""]
+    for n, spec in enumerate(passes, 1):
+        spec += "," if n < len(passes) else ""
+        if lines[-1] and len(lines[-1]) + len(spec) > width:
+            lines.append("")
+        lines[-1] += spec
+    return lines
+
+
+def show_pipeline(name: str, passes: Sequence[Mapping[str, str]]) -> None:
+    """The passes of a pipeline, one a line."""
+    out = terminal.out()
+    out.print(f"[bold cyan]{name}[/]\n")
+    for p in passes:
+        out.print(escape(p["spec"]))
 
 
 def show_pass(p: Mapping[str, Any]) -> None:

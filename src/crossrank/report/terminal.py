@@ -5,6 +5,9 @@ Results go to standard output; progress, remarks and complaints to standard erro
 
 from __future__ import annotations
 
+import codecs
+import io
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +17,38 @@ from rich.markup import escape
 from rich.table import Table
 
 from crossrank.remarks import Remark
+
+_PLAIN = {"→": "->", "×": "x", "–": "-", "…": "...", "•": "*"}
+
+
+def _in_plain_characters(error: UnicodeError) -> tuple[bytes, int]:
+    """What stands for characters that a stream has no code for; bytes of file names stay what they are."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    said = b""
+    for c in error.object[error.start : error.end]:
+        byte = ord(c) - 0xDC00
+        said += bytes([byte]) if 0x80 <= byte <= 0xFF else _PLAIN.get(c, "?").encode()
+    return said, error.end
+
+
+codecs.register_error("crossrank", _in_plain_characters)
+
+
+def never_fail() -> None:
+    """Let both streams show what their encoding lacks as something near it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="crossrank")
+
+
+def write(text: str) -> None:
+    """The text of a file on standard output: UTF-8 whatever a terminal takes, for other programs read it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())
+    else:
+        sys.stdout.write(text)
 
 
 class _Console(Console):
@@ -64,10 +99,13 @@ def table(*columns: str, right: Iterable[str] = (), title: str | None = None) ->
 
 def show(made: Table, *, stderr: bool = False) -> None:
     """Print a table: as wide as the terminal, or as wide as it wants to be in a pipe."""
-    console = _Console(highlight=False, stderr=stderr)
-    if not console.is_terminal:
-        console = _Console(highlight=False, stderr=stderr, width=max(200, console.width))
-    console.print(made)
+    _Console(highlight=False, stderr=stderr, width=width(stderr=stderr)).print(made)
+
+
+def width(*, stderr: bool = False) -> int:
+    """Columns of a table: those of the terminal, or plenty in a pipe."""
+    console = _Console(stderr=stderr)
+    return console.width if console.is_terminal else max(200, console.width)
 
 
 def byte_size(n: int) -> str:

@@ -88,11 +88,14 @@ def test_types_without_a_kernel_run_natively_with_a_warning() -> None:
 
 
 def test_nan_in_a_maximum_survives(tmp_path: object) -> None:
-    """XLA's own max drops NaN: the reference is then the pinned original with that collective on the oracle."""
+    """XLA's own max drops NaN: the reference is then the pinned original with these collectives on the oracle.
+
+    What it dropped must reach the next one.
+    """
     entry = """
   x = f32[4] parameter(0)
   m = f32[4] all-reduce(x), replica_groups={}, to_apply=maximum_f32
-  n = f32[4] all-reduce(x), replica_groups={}, to_apply=minimum_f32
+  n = f32[4] all-reduce(m), replica_groups={}, to_apply=minimum_f32
   ROOT out = (f32[4], f32[4]) tuple(m, n)"""
     x = np.arange(32, dtype=np.float32).reshape(8, 4)
     x[3, 1] = np.nan
@@ -539,7 +542,14 @@ def test_bodies_that_widen_and_round_run_as_the_op_itself() -> None:
 
 def test_a_body_whose_root_is_a_copy_is_its_op() -> None:
     """shard_map leaves them where only some axes are manual; in bf16 XLA:CPU aborts on them."""
-    body = "copied {\n  a = bf16[] parameter(0)\n  b = bf16[] parameter(1)\n  c = bf16[] add(a, b)\n  ROOT d = bf16[] copy(c)\n}"
+    body = """
+copied {
+  a = bf16[] parameter(0)
+  b = bf16[] parameter(1)
+  c = bf16[] add(a, b)
+  ROOT d = bf16[] copy(c)
+}
+"""
     entry = "  x = bf16[6] parameter(0)\n  ROOT r = bf16[6] all-reduce(x), replica_groups={}, to_apply=copied"
     report = run(hlo(entry, body, header="replica_count=4"), passes=DEFAULT)
     assert report.result["exact"]

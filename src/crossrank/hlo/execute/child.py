@@ -248,14 +248,17 @@ class Session:
             raise RunError(self.native.failure() or str(error).splitlines()[0]) from None
 
     def _run_pinned(self, pinned: Pinned) -> list[ByRank]:
-        """The original, pinned; and again with what met a NaN on the oracle, which keeps it where XLA drops it."""
+        """The original, pinned; and again, where a NaN met a max or min, with these on the oracle, which keeps it.
+
+        With all of them, for what XLA drops in one would else reach another.
+        """
         if pinned not in self._references:
             choose = self._pinned(pinned)
             exe, form = self._compile(ORIGINAL, "the pinned original", choose, pinned_values=pinned.values)
             outputs = self._run(exe)
-            dropped = frozenset(origin for pin, origin in form.pins.items() if self.native.nan_seen(pin))
-            if dropped and pinned.collectives is not None:  # else the rewritten module drops them too
-                choose = self._pinned(pinned, dropped)
+            drops = any(map(self.native.nan_seen, form.pins))
+            if drops and pinned.collectives is not None:  # else the rewritten module drops them too
+                choose = self._pinned(pinned, frozenset(form.pins.values()))
                 exe, _ = self._compile(
                     ORIGINAL, "the pinned original with NaN kept", choose, pinned_values=pinned.values
                 )
@@ -329,7 +332,7 @@ def say(**event: Any) -> None:
 def _finish(folder: Path, result: dict[str, Any], status: int) -> None:
     """Write the result and leave at once: threads of ours and of XLA may still wait for ranks that never come."""
     temporary = folder / f"{RESULT}.part"
-    temporary.write_text(json.dumps(result))
+    temporary.write_text(json.dumps(result), encoding="utf-8")
     temporary.rename(folder / RESULT)
     sys.stdout.flush()
     os._exit(status)

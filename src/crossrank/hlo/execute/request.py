@@ -70,10 +70,10 @@ class Request:
 
     def save(self, folder: Path) -> None:
         """Write it into the folder."""
-        (folder / REQUEST).write_text(json.dumps(asdict(self)))
+        (folder / REQUEST).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @staticmethod
     def load(folder: Path) -> Request:
         """Read it from the folder."""
-        data = json.loads((folder / REQUEST).read_text())
+        data = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
         return Request(**data | {"variants": tuple(Variant(**v) for v in data["variants"])})

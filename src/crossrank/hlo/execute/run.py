@@ -441,7 +441,7 @@ def in_child(
                     pipe.close()
     if not (folder / RESULT).exists():
         raise RunError(_last_words(status, log))
-    result: dict[str, Any] = json.loads((folder / RESULT).read_text())
+    result: dict[str, Any] = json.loads((folder / RESULT).read_text(encoding="utf-8"))
     if "error" in result:
         if result["status"] == 2:
             raise InputError(result["error"], result["remedy"])
@@ -451,7 +451,7 @@ def in_child(
 
 def _last_words(status: int, log: Path) -> str:
     """Why the child ended without a result."""
-    text = log.read_text(errors="replace")
+    text = log.read_text(encoding="utf-8", errors="replace")
     stuck = re.search(r"Termination timeout for `([a-z -]+?) Rendezvous", text, re.I)
     if stuck:
         came = re.search(r"Expected (\d+) threads to join the rendezvous, but only (\d+)", text)

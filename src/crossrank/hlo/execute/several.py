@@ -56,12 +56,12 @@ class ProgramRequest:
 
     def save(self, folder: Path) -> None:
         """Write it into the folder."""
-        (folder / REQUEST).write_text(json.dumps(asdict(self)))
+        (folder / REQUEST).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @staticmethod
     def load(folder: Path) -> ProgramRequest:
         """Read it from the folder."""
-        data = json.loads((folder / REQUEST).read_text())
+        data = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
         return ProgramRequest(**data | {"files": tuple(data["files"]), "configs": tuple(data["configs"])})
 
 

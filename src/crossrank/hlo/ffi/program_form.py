@@ -5,17 +5,21 @@ modules are one meeting is settled here: a send meets the recv that `halves.Matc
 meet those of the same kind, channel and groups, the n-th of one module the n-th of another.
 
 A token becomes the rank, as a value: each transfer takes it from those that it waits for, and hands it on. So what
-tokens order stays ordered, whatever XLA makes of the module.
+tokens order stays ordered, whatever XLA makes of the module. In the same way all that a computation shares with others
+is strung together, in an order (see `meeting_order`) that keeps control dependencies and in which nobody waits for a
+send that could have been.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import NoReturn
 
 from crossrank.collective.dtypes import TOKEN, U32
+from crossrank.collective.groups import ExplicitGroups
 from crossrank.collective.kinds import Kind
 from crossrank.collective.pairs import SourceTargetPairs
 from crossrank.collective.semantics import Collective
@@ -23,6 +27,7 @@ from crossrank.errors import InputError
 from crossrank.hlo.build import binary, element, reshape, scalar, slice_, tuple_of
 from crossrank.hlo.collectives import CollectiveInfo, describe, kind_of, pairs_of
 from crossrank.hlo.ffi.form import Backend, Call, Pins, call_of, give, identity, roles, zeros
+from crossrank.hlo.ffi.meeting_order import Step, meeting_order
 from crossrank.hlo.ffi.open_calls import open_calls
 from crossrank.hlo.ffi.replicas import as_replicas
 from crossrank.hlo.halves import Half, Matcher, converted_halves_in, halves_in
@@ -101,6 +106,10 @@ class _Meeting:
     number: int = -1
 
 
+_Visit = tuple[int, Instruction, CollectiveInfo, _Meeting]
+"""A rank, its instruction and what that says, and where it goes."""
+
+
 class _ProgramFormer:
     def __init__(
         self,
@@ -121,6 +130,9 @@ class _ProgramFormer:
         self.meetings: list[_Meeting] = []
         self.shared: dict[object, list[_Meeting]] = defaultdict(list)
         self.met: Counter[object] = Counter()
+        self.plan: dict[Step, Callable[[Instruction], Instruction]] = {}  # takes a token, gives the one behind it
+        self.sent: dict[tuple[_Meeting, int], Step] = {}  # by the rank that sends
+        self.received: dict[Step, tuple[_Meeting, int]] = {}
 
     def run(self) -> ProgramForm:
         modules = self.program.modules
@@ -128,9 +140,11 @@ class _ProgramFormer:
             open_calls(module)
             config = module.config
             self.ranks[module] = as_replicas(module, OneRank(config.num_partitions, config.replica_count, rank))
-        transfers = [(pair, self._meet_in_transfer(*pair)) for pair in self._pairs()]
+        pairs = self._pairs()
+        apart = self._apart(pairs)
+        transfers = [(pair, self._meet_in_transfer(*pair, pair in apart)) for pair in pairs]
         calls = [
-            (i, info, self._meet_in_order(rank, i, info))
+            (rank, i, info, self._meet_in_order(rank, i, info))
             for rank, module in enumerate(modules)
             for c in module.computations
             for i in c.post_order()
@@ -138,20 +152,22 @@ class _ProgramFormer:
             for info in [describe(i)]
             if info is not None
         ]
+        self._compare_lonely(calls)
         form = self._register()
+        for (send, recv), meeting in transfers:
+            self._plan_transfer(send, recv, meeting)
+        for rank, i, info, meeting in calls:
+            make = self._fused if info.kind is Kind.SEND_RECV else self._collective
+            self.plan[Step((i,), self._group(meeting, rank))] = partial(make, i, meeting)
+        for received, sent in self.received.items():
+            received.after = self.sent.get(sent)
+        order = meeting_order(modules, list(self.plan))
         for module in modules:
             self._tokens_are_ranks(module.computations)
-        for (send, recv), meeting in transfers:
-            if send.computation is recv.computation and not meeting.apart:
-                self._join(send, recv, meeting)
-            else:
-                self._send(send, meeting)
-                self._receive(recv, meeting)
-        for i, info, meeting in calls:
-            if info.kind is Kind.SEND_RECV:
-                self._fused(i, meeting)
-            else:
-                self._give(i, meeting, self._rank(i.computation))
+        for c, steps in order.items():
+            after = self._rank(c)
+            for step in steps:
+                after = self.plan[step](after) if step in self.plan else self._around(step.members[0], after)
         form.data = [module.serialize() for module in modules]
         return form
 
@@ -174,7 +190,19 @@ class _ProgramFormer:
             )
         return pairs
 
-    def _meet_in_transfer(self, send: Half, recv: Half) -> _Meeting:
+    def _apart(self, pairs: Sequence[tuple[Half, Half]]) -> set[tuple[Half, Half]]:
+        """The pairs in one module that cannot become one call, for what is sent needs what is received."""
+        one = defaultdict(list)
+        for pair in pairs:
+            if pair[0].computation is pair[1].computation:
+                one[pair[0].computation].append(pair)
+        return {
+            some[n]
+            for some in one.values()
+            for n in cyclic([list(dict.fromkeys(s.members + r.members)) for s, r in some])
+        }
+
+    def _meet_in_transfer(self, send: Half, recv: Half, apart: bool) -> _Meeting:
         """The meeting of a send and a recv; in one module, of those that have the same two."""
         name = self.program.name
         leaves = tuple(s.as_row_major() for s in recv.leaves())
@@ -190,7 +218,6 @@ class _ProgramFormer:
         if send.computation is not recv.computation:
             self.meetings.append(_Meeting(call, name(recv.rank, recv.start), converted))
             return self.meetings[-1]
-        apart = bool(cyclic([send.members + recv.members]))  # what is sent needs what is received
         call = roles(call) if apart else call
         meeting = self._meet(recv.rank, recv.start, (send.channel, call.collective), call, converted)
         meeting.apart = apart
@@ -237,6 +264,40 @@ class _ProgramFormer:
             )
         return meeting
 
+    def _compare_lonely(self, calls: Sequence[_Visit]) -> None:
+        """Where calls of two ranks do not meet because they differ, say in what."""
+        came: dict[_Meeting, set[int]] = defaultdict(set)
+        for rank, _, _, meeting in calls:
+            came[meeting].add(rank)
+        absent = {}
+        for visit in calls:
+            rank, _, _, meeting = visit
+            group = next((g for g in meeting.call.collective.groups if rank in g), ())
+            if missing := set(group) - came[meeting]:
+                absent[visit] = missing
+        for visit, missing in absent.items():
+            rank, i, info, meeting = visit
+            others = [
+                (found, other)
+                for other in absent
+                if other[0] in missing
+                and (other[2].kind is info.kind or info.channel_id == other[2].channel_id is not None)
+                if (found := _differences(visit, other))
+            ]
+            if not others:
+                continue
+            found, (other_rank, other_i, _, _) = min(others, key=lambda o: len(o[0]))
+            mine, other = self.program.name(rank, i), self.program.name(other_rank, other_i)
+            said = [" and ".join(texts) for texts in zip(*found, strict=True)]
+            what = f"{mine} has {said[0]}, but {other} {said[1]}"
+            if all(x.computation is x.module.entry for x in (i, other_i)):
+                raise InputError(
+                    f"{what}: they never meet",
+                    "what meets must have one kind, channel, reduction, dimension and list of groups or pairs",
+                )
+            # it may never be run: say it should somebody wait there
+            meeting.call = replace(meeting.call, label=f"{meeting.call.label} ({what})")
+
     def _register(self) -> ProgramForm:
         form = ProgramForm([], len(self.meetings))
         served = []
@@ -261,11 +322,36 @@ class _ProgramFormer:
     def _rank(self, c: Computation) -> Instruction:
         return self.ranks[c.module].rank(c)
 
+    # -- when ----------------------------------------------------------------------------------------------------------
+    def _group(self, meeting: _Meeting, rank: int) -> object:
+        """What those have in common who wait for each other; None where nobody does."""
+        for n, group in enumerate(meeting.call.collective.groups):
+            if rank in group and len(group) > 1:
+                return meeting, n
+        return None
+
+    def _plan_transfer(self, send: Half, recv: Half, meeting: _Meeting) -> None:
+        if send.computation is recv.computation and not meeting.apart:
+            members = tuple(dict.fromkeys(send.members + recv.members))
+            self.plan[Step(members, self._group(meeting, recv.rank))] = partial(self._join, send, recv, meeting)
+            return
+        sent, received = Step((send.start,)), Step((recv.done,))
+        self.plan[sent] = partial(self._send, send, meeting)
+        self.plan[received] = partial(self._receive, recv, meeting)
+        self.sent[meeting, send.rank] = sent
+        for source, target in meeting.call.collective.pairs:
+            if not meeting.apart or target == self.world + recv.rank:
+                self.received[received] = (meeting, source)
+
     # -- calls ---------------------------------------------------------------------------------------------------------
     def _give(self, i: Instruction, meeting: _Meeting, rank: Instruction) -> None:
         give(i, meeting.call, meeting.number, rank, lambda _value, _user: False)
         # others wait for it: it must run where it stands, and as often, whoever uses what it gives
         i.edit().custom_call_has_side_effect = True
+
+    def _collective(self, i: Instruction, meeting: _Meeting, after: Instruction) -> Instruction:
+        self._give(i, meeting, after)
+        return self._after(_parts(i), i.computation)
 
     def _transfer(
         self, like: Instruction, data: Sequence[Instruction], rank: Instruction, meeting: _Meeting
@@ -276,39 +362,74 @@ class _ProgramFormer:
         moved = c.add("custom-call", shape, data, name=like.name, like=like)
         self._give(moved, meeting, rank)
         came = [moved] if len(results) == 1 else [element(moved, n) for n in range(len(results))]
-        return came, self._after(came, like)
+        return came, self._after(came, c)
 
-    def _after(self, came: Sequence[Instruction], like: Instruction) -> Instruction:
+    def _after(self, came: Sequence[Instruction], c: Computation) -> Instruction:
         """The rank once more, for who must wait until ``came`` is there."""
-        rank = self._rank(like.computation)
-        first = next((x for x in came if x.shape.count), None)
+        first = next((x for x in came if x.shape.count), next(iter(came), None))
         if first is None:
-            return rank
+            return self._rank(c)
         dims = first.shape.dims
-        one = reshape(slice_(first, [0] * len(dims), [1] * len(dims)), ()) if dims else first
-        return element(identity([rank, one], self.pin), 0)
+        one = reshape(slice_(first, [0] * len(dims), [1] * len(dims)), ()) if dims and first.shape.count else first
+        return element(identity([self._rank(c), one], self.pin), 0)
 
-    def _send(self, send: Half, meeting: _Meeting) -> None:
+    def _all(self, *tokens: Instruction) -> Instruction:
+        """The token behind all of ``tokens``, of one computation."""
+        rank = self._rank(tokens[0].computation)
+        some = dict.fromkeys(t for t in tokens if t is not rank)
+        return reduce(partial(binary, "maximum"), some) if some else rank
+
+    def _around(self, i: Instruction, after: Instruction) -> Instruction:
+        """Let a loop or conditional with calls in it wait for ``after``; returns the token behind it."""
+        c, n = i.computation, None
+        if i.opcode != "while":
+            decides = i.operands[0]
+        elif i.shape.is_tuple:
+            # what the condition reads: XLA neither drops it nor knows it before the loop has ended
+            reads = (u for u in i.called[1].parameters[0].users if u.opcode == "get-tuple-element" and u.shape.is_array)
+            n = next((int(u.proto.tuple_index) for u in reads), None)
+            if n is None:
+                return after
+            decides = element(i.operands[0], n)
+        else:
+            decides = i.operands[0]
+        if after is not self._rank(c):
+            pinned = element(identity([decides, after], self.pin), 0)
+            if n is not None:
+                pinned = tuple_of(c, [pinned if k == n else part for k, part in enumerate(_parts(i.operands[0]))])
+            i.set_operands([pinned, *i.operands[1:]])
+        if n is not None:
+            return self._after([element(i, n)], c)
+        tokens = [self._after([part], c) for part in _parts(i) if part.shape.is_array]
+        return self._all(*tokens) if tokens else after
+
+    def _send(self, send: Half, meeting: _Meeting, after: Instruction) -> Instruction:
         self._let_go(meeting)
-        _, token = self._transfer(send.start, send.data(), send.token, meeting)
+        _, token = self._transfer(send.start, send.data(), self._all(send.token, after), meeting)
         send.replace_with([], token)
+        return token
 
-    def _receive(self, recv: Half, meeting: _Meeting) -> None:
+    def _receive(self, recv: Half, meeting: _Meeting, after: Instruction) -> Instruction:
         c = recv.computation
-        role = binary("add", recv.token, scalar(c, self.world, U32)) if meeting.apart else recv.token
+        role = self._all(recv.token, after)
+        if meeting.apart:
+            role = binary("add", role, scalar(c, self.world, U32))
         came, token = self._transfer(recv.start, zeros(c, meeting.call.operands), role, meeting)
         recv.replace_with(came, token)
+        return token
 
-    def _join(self, send: Half, recv: Half, meeting: _Meeting) -> None:
-        rank = send.token if recv.token is send.done else binary("maximum", send.token, recv.token)
-        came, token = self._transfer(recv.start, send.data(), rank, meeting)
+    def _join(self, send: Half, recv: Half, meeting: _Meeting, after: Instruction) -> Instruction:
+        tokens = [t for t in (send.token, recv.token) if t not in (send.done, recv.done)]
+        came, token = self._transfer(recv.start, send.data(), self._all(after, *tokens), meeting)
         recv.replace_with(came, token)
         send.replace_with([], token)
+        return token
 
-    def _fused(self, i: Instruction, meeting: _Meeting) -> None:
+    def _fused(self, i: Instruction, meeting: _Meeting, after: Instruction) -> Instruction:
         *data, a, b = i.operands
-        came, token = self._transfer(i, data, binary("maximum", a, b), meeting)
+        came, token = self._transfer(i, data, self._all(a, b, after), meeting)
         tuple_of(i.computation, [*came, token]).take_place_of(i)
+        return token
 
     # -- tokens --------------------------------------------------------------------------------------------------------
     def _tokens_are_ranks(self, computations: Sequence[Computation]) -> None:
@@ -330,3 +451,26 @@ def _without_tokens(shape: Shape) -> Shape:
     if shape.is_tuple:
         return Shape.tuple_of([_without_tokens(e) for e in shape.elements])
     return _RANK if shape.dtype is TOKEN else shape
+
+
+def _parts(i: Instruction) -> list[Instruction]:
+    return [element(i, n) for n in range(len(i.shape.elements))] if i.shape.is_tuple else [i]
+
+
+def _differences(one: _Visit, other: _Visit) -> list[tuple[str, str]]:
+    """In what two collectives that should meet differ."""
+
+    def said(visit: _Visit) -> list[str]:
+        _, _, info, meeting = visit
+        collective = meeting.call.collective
+        return [
+            f"kind {info.kind}",
+            "no channel" if info.channel_id is None else f"channel {info.channel_id}",
+            f"reduction {collective.reduce_op or 'none'}",
+            f"dimension {'none' if collective.dim is None else collective.dim}",
+            f"pairs {SourceTargetPairs(collective.pairs)}"
+            if info.kind.has_pairs
+            else f"groups {ExplicitGroups(collective.groups)}",
+        ]
+
+    return [(a, b) for a, b in zip(said(one), said(other), strict=True) if a != b]

@@ -50,11 +50,11 @@ _HOIST_OUT_OF_SUMS = (BF16, F32, F64)
 class FuseReduceScatter(HloPass):
     """Fuses reduce-scatters whose results are concatenated, and divides once where each of them was divided.
 
-    Matches, in the entry computation or with `all_computations` in all, a `concatenate` with at least two neighbouring operands that are reduce-scatters
-    alike in groups (as lists of ranks), group mode, reduction, scatter dimension and element type, each used by nothing
-    else. Tuples, get-tuple-elements, optimization barriers, reshapes, copies, conversions and divisions by one constant
-    (or multiplications with one) may stand in between. Each longest row of such neighbours is fused. Besides,
-    `reduce-scatter(divide(concatenate(…), constant))` is matched alone.
+    Matches, in the entry computation or with `all_computations` in all, a `concatenate` with at least two neighbouring
+    operands that are reduce-scatters alike in groups (as lists of ranks), group mode, reduction, scatter dimension and
+    element type, each used by nothing else. Tuples, get-tuple-elements, optimization barriers, reshapes, copies,
+    conversions and divisions by one constant (or multiplications with one) may stand in between. Each longest row of
+    such neighbours is fused. Besides, `reduce-scatter(divide(concatenate(…), constant))` is matched alone.
 
     Makes one reduce-scatter of the concatenated inputs, with the channel id and the flags of the first in post-order. A
     concat along the scattered dimension gives each rank a piece of every input, so that the inputs are interleaved by
