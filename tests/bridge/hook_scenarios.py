@@ -27,6 +27,7 @@ from crossrank.hlo.execute.xla_cpu import Executable, fetch, place
 from crossrank.hlo.ffi import form
 from crossrank.hlo.ffi.native import Native
 from crossrank.hlo.xla import text_to_proto
+from crossrank.report.hook import lines
 
 Program = tuple[str, Callable[..., Any], Sequence[Any]]
 
@@ -227,6 +228,53 @@ def a_failure_of_ours_is_not_the_programs() -> None:
     form.COLLECTIVE_TARGET = target
     assert report.errors["jit_total"].startswith("XLA does not compile what became of it: NOT_FOUND")
     assert (report.executables, report.converted) == (0, {})
+
+
+def what_cannot_be_leaves_nothing_behind() -> None:
+    for limit in ("a", None, float("nan"), float("inf"), -1, 0, 1e300):
+        with pytest.raises(InputError, match="is no time to wait"), crossrank.jax.hook(limit=limit):  # type: ignore[arg-type]
+            pass
+    for passes in (5, None, ["inline-calls"]):
+        with pytest.raises(InputError, match="are none"):
+            crossrank.jax.install(passes)  # type: ignore[arg-type]
+
+    def broken() -> None:
+        raise OSError("broken")
+
+    for module, name in ((hook.jax, "clear_caches"), (hook.Native, "set_limit")):
+        usual = getattr(module, name)
+        setattr(module, name, lambda *_: broken())
+        with pytest.raises(OSError, match="broken"):
+            crossrank.jax.install()
+        setattr(module, name, usual)
+        with pytest.raises(InputError, match="no hook is installed"):
+            crossrank.jax.uninstall()
+    f = mapped(total)
+    with crossrank.jax.hook(limit=np.float32(5)) as report:
+        f(X)
+    assert report.converted == {"all-reduce": 1}
+    assert str(report) == "\n".join(lines(report))
+    assert repr(report) == f"<Report: {report}>"
+
+
+def what_xla_does_not_compile_anyway() -> None:
+    f = mapped(lambda x: (lax.pmax(x, "a"), lax.psum(x, "a")))
+    with crossrank.jax.hook() as report, pytest.raises(jax.errors.JaxRuntimeError, match="Unsupported reduction"):
+        f(X.astype(np.complex64))
+    (reason,) = report.errors.values()
+    assert reason.startswith("XLA does not compile it, with us or without: UNIMPLEMENTED")
+    assert reason.endswith("-> c64[]")
+    assert report.modules == []
+
+
+def four_bits_are_bytes_by_then() -> None:
+    four = jnp.asarray(rng.integers(-8, 8, X.shape)).astype(jnp.int4)
+    f = mapped(lambda x: [total(x), lax.pmax(x, "b"), lax.all_gather(x, "a"), lax.all_to_all(x, "b", 1, 0, tiled=True)])
+    assert every_value_is_the_same(iter([("int4", f, (four,))])).left == {}
+    two = mapped(lambda x: total(x.astype(jnp.int2)).astype(jnp.int32))
+    with crossrank.jax.hook() as report, pytest.raises(jax.errors.JaxRuntimeError):  # XLA has no sum of them
+        two(jnp.ones(X.shape, jnp.int32))
+    assert report.left == {"all-reduce": "there is no kernel for all-reduce add of s2"}
 
 
 def an_absent_rank_ends_the_run_in_time() -> None:

@@ -181,6 +181,16 @@ def test_passes_lists_and_explains(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["options"][0]["name"] == "all_computations"
 
 
+def test_passes_shows_a_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
+    specs = [str(p) for p in pipeline("default")]
+    status, out, _ = crossrank(capsys, "passes", "default")
+    assert status == 0
+    assert out.splitlines()[2:] == specs
+    assert [p["spec"] for p in as_json(capsys, "passes", "default")["passes"]] == specs
+    listed = crossrank(capsys, "passes")[1].split("\ndefault ")[1]
+    assert [line.strip() for line in listed.split(",")] == ",".join(specs).split(",")
+
+
 BAD = {
     "missing file": (["run", "nowhere.hlo"], "there is no file nowhere.hlo"),
     "folder": (["inspect", "/"], "is a folder"),
@@ -352,6 +362,39 @@ def _alive(pid: int) -> bool:
 
 
 @needs_corpus
+@pytest.mark.parametrize("after", [0.1, 0.25, 0.4, 0.6])
+def test_an_interrupt_while_it_starts(after: float) -> None:
+    """It begins as soon as our first line runs: before, Python itself has the word."""
+    begun = "import runpy, sys; sys.argv = ['crossrank', 'inspect', '-']; print(flush=True); "
+    command = [sys.executable, "-c", f"{begun}runpy.run_module('crossrank', run_name='__main__')"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(after)
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=60)
+    assert (child.returncode, err) == (130, b"crossrank: interrupted\n")
+
+
+@pytest.mark.parametrize("encoding", [{"LC_ALL": "C", "PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "ascii"}])
+def test_a_locale_without_our_characters(encoding: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "é.hlo"
+    path.write_text(STEP.replace("step.py", "stép.py"), encoding="utf-8")
+
+    def ran(*arguments: str) -> tuple[str, bytes]:
+        env = {**os.environ, **encoding, "CROSSRANK_CACHE": str(tmp_path / "cache")}
+        command = [sys.executable, "-m", "crossrank", *arguments]
+        child = subprocess.run(command, env=env, capture_output=True, timeout=120, check=False)
+        assert child.returncode == 0, child.stderr
+        return child.stdout.decode(errors="replace"), child.stderr
+
+    out, err = ran("run", str(path), "--iters", "0", "--remarks")
+    assert "bit for bit" in out
+    assert b"all-reduce -> AwsNeuronAllReduceAdd_f32" in err
+    assert "st?p.py:7" in ran("inspect", str(path))[0]
+    ran("passes")
+
+
 def test_compiled_modules_are_refused_and_still_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("gpu_fsdp_scheduled", "tpu_fsdp_scheduled", "cpu_scheduled_tp", "handwritten_forms"):
         path = str(CORPUS / f"{name}.hlo")

@@ -133,11 +133,12 @@ def test_without_a_compiler_the_script_runs_all_the_same(tmp_path: Path) -> None
     [
         ([], "crossrank jax needs a script"),
         (["missing.py"], "missing.py: there is no such file"),
+        (["."], ". is a folder"),
         (["--passes", "no-such-pass", "script.py"], "unknown pass no-such-pass"),
         (["--ranks", "0", "script.py"], "--ranks 0: there is no run on fewer than one rank"),
         (["--report", "no/such/folder.json", "script.py"], "cannot write no/such/folder.json: there is no such folder"),
     ],
-    ids=["nothing", "no file", "no pass", "no ranks", "no folder"],
+    ids=["nothing", "no file", "folder", "no pass", "no ranks", "no folder"],
 )
 def test_bad_usage_is_said_before_anything_runs(tmp_path: Path, arguments: list[str], complaint: str) -> None:
     script(tmp_path, "print('ran')")

@@ -234,11 +234,12 @@ def install(passes: str | Sequence[Pass[Module]] = (), limit: float = LIMIT_S) -
     return hook.report
 
 
-def _seconds(limit: object) -> float:
-    if not isinstance(limit, Real) or not 0 < limit <= _LONGEST_S:
+def _seconds(limit: Any) -> float:
+    seconds = float(limit) if isinstance(limit, Real) else 0.0
+    if not 0 < seconds <= _LONGEST_S:
         remedy = f"it is a number of seconds above 0, {_LONGEST_S:.0f} at the most"
         raise InputError(f"limit {limit!r} is no time to wait", remedy)
-    return float(limit)
+    return seconds
 
 
 def uninstall() -> Report:

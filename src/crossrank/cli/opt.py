@@ -84,7 +84,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.stats:
         show_statistics(statistics)
     if output is None:
-        terminal.write(to_text(file))
+        sys.stdout.write(to_text(file))
     return 0
 
 

@@ -42,15 +42,6 @@ def never_fail() -> None:
             stream.reconfigure(errors="crossrank")
 
 
-def write(text: str) -> None:
-    """The text of a file on standard output: UTF-8 whatever a terminal takes, for other programs read it."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode())
-    else:
-        sys.stdout.write(text)
-
-
 class _Console(Console):
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError  # the command line's affair

@@ -328,6 +328,78 @@ def test_an_echo_runs_in_one_module_and_in_several(tmp_path: Path) -> None:
         assert np.array_equal([out[f"r{rank}.o0"] for rank in range(3)], expected)
 
 
+# -- order -------------------------------------------------------------------------------------------------------------
+def all_reduce(operand: str, more: str = "") -> str:
+    ids = "replica_groups={{0,1}}, channel_id=9, use_global_device_ids=true"
+    return f"f32[4] all-reduce({operand}), {ids}, to_apply=add_f32{more}"
+
+
+@pytest.mark.parametrize(("control", "passes"), [("", FUSE), (", control-predecessors={sd_1}", "")])
+def test_a_send_is_not_kept_waiting_by_a_collective(control: str, passes: str) -> None:
+    """Its receiver comes to the collective only once it has what is sent."""
+    first = Writer().send("x", 1).text(all_reduce("x", control), reducer())
+    second = Writer().recv("v", 1).text(all_reduce("v"), reducer())
+    assert run(first, second, passes=passes, limit_s=3.0).result["exact"]
+
+
+def test_loops_and_conditionals_wait_like_what_is_in_them() -> None:
+    """Rank 0 sends before its loop, between it and the conditional by control only, and behind that for a loop."""
+    bodies = """
+body { p = (s32[], f32[4]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  a = f32[4] get-tuple-element(p), index=1
+  b = SUM(a)
+  c = s32[] constant(1)
+  j = s32[] add(i, c)
+  ROOT q = (s32[], f32[4]) tuple(j, b) }
+cond { p = (s32[], f32[4]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(3)
+  ROOT l = pred[] compare(i, n), direction=LT }
+yes { a = f32[4] parameter(0)
+  ROOT b = SUM(a) }
+no { a = f32[4] parameter(0)
+  ROOT b = f32[4] negate(a) }""".replace("SUM(a)", all_reduce("a"))
+    loop = "l = (s32[], f32[4]) while(w), condition=cond, body=body"
+    choice = "k = f32[4] conditional(p, {0}, {0}), true_computation=yes, false_computation=no"
+    start = ("z = s32[] constant(0)", "p = pred[] constant(true)")
+    first = (
+        Writer()
+        .add(*start, "w = (s32[], f32[4]) tuple(z, x)", loop, choice.format("x"))
+        .send("x", 1)
+        .send("x", 2, token="t")
+        .text("(s32[], f32[4], f32[4]) tuple(i, y, k)", reducer(), bodies)
+        .replace(
+            "ROOT out",
+            "i = s32[] get-tuple-element(l), index=0\n  y = f32[4] get-tuple-element(l), index=1\n  ROOT out",
+        )
+        .replace("send(x, t), channel_id=2", "send(x, t), channel_id=2, control-predecessors={l}")
+    )
+    second = (
+        Writer()
+        .recv("v", 1)
+        .add(*start, "w = (s32[], f32[4]) tuple(z, v)", loop)
+        .recv("u", 2)
+        .add(choice.format("u"))
+        .text("(f32[4], (s32[], f32[4])) tuple(k, l)", reducer(), bodies)
+    )
+    assert run(first, second, passes="", limit_s=3.0).result["exact"]
+
+
+def test_what_stands_between_a_recv_and_its_echo_waits(tmp_path: Path) -> None:
+    """In one module, where all ranks wait for the all-reduce, and one of them for the send of another before."""
+    echo = Writer().recv("v", 1, routes="{{0,1},{1,2}}").add("w = f32[4] add(v, x)")
+    echo.send("w", 1, routes="{{0,1},{1,2}}", token="t")
+    echo.add("y = f32[4] negate(v)", "a = f32[4] all-reduce(y), replica_groups={}, to_apply=add_f32")
+    text = echo.text("f32[4] negate(a)", reducer(), header="replica_count=3")
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.savez(tmp_path / "in.npz", p0=x)
+    report = run_values(text, "", inputs=str(tmp_path / "in.npz"), outputs=str(tmp_path / "out.npz"), limit_s=3.0)
+    assert report.result["exact"]
+    with np.load(tmp_path / "out.npz") as out:
+        assert np.array_equal(out["o0"], [2 * x[0] + x[1]] * 3)
+
+
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
 def test_who_waits_for_whom_is_said() -> None:
     first = Writer().recv("v", 2).send("x", 1).text("f32[4] add(v, x)")
@@ -349,6 +421,44 @@ def test_a_collective_that_only_one_module_has_is_waited_for() -> None:
     texts = [Writer().add(lone).text("f32[4] copy(a)", reducer()), Writer().text("f32[4] copy(x)")]
     with pytest.raises(RunError, match=r"all-reduce a\.hlo: %a waited 1 s: rank 0 arrived, rank 1 did not"):
         run(*texts, passes=OURS, limit_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "has"),
+    [
+        ("channel_id=9", "channel_id=4", ("channel 9", "channel 4")),
+        ("add_f32", "multiply_f32", ("reduction add", "reduction multiply")),
+        ("{{0,1}}", "{{1,0}}", ("groups {{0,1}}", "groups {{1,0}}")),
+    ],
+)
+def test_in_what_collectives_differ_that_do_not_meet(old: str, new: str, has: tuple[str, str]) -> None:
+    bodies = (reducer(), reducer("multiply"))
+    text = Writer().add("a = " + all_reduce("x")).text("f32[4] copy(a)", *bodies)
+    other = Writer().add("b = " + all_reduce("x").replace(old, new)).text("f32[4] copy(b)", *bodies)
+    with pytest.raises(InputError) as raised:
+        run(text, other, passes="")
+    assert raised.value.what == f"a.hlo: %a has {has[0]}, but b.hlo: %b {has[1]}: they never meet"
+
+
+def test_in_a_branch_it_is_said_once_somebody_waits() -> None:
+    branches = (
+        "yes { a = f32[4] parameter(0)\n  ROOT b = SUM }\nno { a = f32[4] parameter(0)\n  ROOT b = f32[4] copy(a) }"
+    )
+    texts = [
+        Writer()
+        .add(f"p = pred[] constant({taken})")
+        .text(
+            "f32[4] conditional(p, x, x), true_computation=yes, false_computation=no",
+            reducer(),
+            branches.replace("SUM", all_reduce("a").replace("channel_id=9", f"channel_id={channel}")),
+        )
+        for taken, channel in (("true", 3), ("false", 4))
+    ]
+    with pytest.raises(
+        RunError, match=r"a\.hlo: %b.* \(a\.hlo: %b.* has channel 3, but b\.hlo: %b.* channel 4\) waited 1 s"
+    ):
+        run(*texts, passes="", limit_s=1.0)
+    assert run(*(t.replace("constant(true)", "constant(false)") for t in texts), passes="").result["exact"]
 
 
 def test_a_half_alone_cannot_run() -> None:

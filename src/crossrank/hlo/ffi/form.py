@@ -24,7 +24,7 @@ from crossrank.collective.pairs import SourceTargetPairs
 from crossrank.collective.semantics import Collective
 from crossrank.errors import InputError
 from crossrank.hlo.backend_config import BINARY_OPS
-from crossrank.hlo.build import ReductionBodies, broadcast, convert, element, scalar, tuple_of
+from crossrank.hlo.build import ReductionBodies, broadcast, convert, element, reshape, scalar, slice_, tuple_of
 from crossrank.hlo.collectives import (
     GROUP_FIELDS,
     CollectiveInfo,
@@ -178,6 +178,8 @@ class _Former:
         self.bodies = ReductionBodies(module)
         self.ranks: Ranks
         self.converted: set[Instruction] = set()  # halves that were custom-calls
+        self.sent: list[Instruction] = []  # calls that wait for nobody, of the computation at hand
+        self.moved: list[Instruction] = []  # its other calls of sends and recvs
 
     def run(self, pinned_values: frozenset[int]) -> RunForm:
         module = self.module
@@ -187,13 +189,19 @@ class _Former:
                 if i.origin in pinned_values and i.shape.is_array and kind_of(i) is None:
                     self._pin_value(i)
         self.ranks = as_replicas(module)
-        for c in list(module.computations):  # reduction bodies are added on the way
+        speaking: set[Computation] = set()
+        for c in list(module.computations):  # callees first; reduction bodies are added on the way
+            around = [i for i in c.post_order() if any(b in speaking for b in i.called)]
             found = [(i, kind_of(i)) for i in c.post_order() if kind_of(i) is not None]
             halves = [h for i, kind in found if kind in (Kind.SEND, Kind.RECV) for h in self._native_half(i)]
+            if found or around:
+                speaking.add(c)
+            self.sent, self.moved = [], []
             self._pair_send_recv(c, halves)
-            for i, kind in found:
-                if kind not in (Kind.SEND, Kind.RECV):
-                    self._form(i)
+            alone = [i for i, kind in found if kind not in (Kind.SEND, Kind.RECV)]
+            self._send_first([*alone, *self.moved, *around])
+            for i in alone:
+                self._form(i)
         module.remove_unreachable()
         self.form.data = module.serialize()
         return self.form
@@ -403,6 +411,7 @@ class _Former:
             taken = self._apart(send, data, recv, payload.as_row_major(), roles(call), choice)
         else:
             moved = c.add("custom-call", payload.as_row_major(), data, name=recv.name, like=recv)
+            self.moved.append(moved)
             taken = self._give(moved, call, choice)
         token = c.add("after-all", _TOKEN)
         for done in list(recv.users):
@@ -425,7 +434,25 @@ class _Former:
             moved = c.add("custom-call", payload, operands, name=like.name, like=like)
             give(moved, call, number, role, _dies_at)
             moved.edit().custom_call_has_side_effect = True
+            (self.sent if like is send else self.moved).append(moved)
         return moved
+
+    def _send_first(self, waiting: Sequence[Instruction]) -> None:
+        """Let what may have to wait come behind each send that does not need it.
+
+        Control dependencies are lost on the way into XLA, and it may put a send behind a wait for its receiver.
+        """
+        for send in self.sent:
+            needed = {send}
+            work = [send]
+            while work:
+                new = [n for n in work.pop().needs() if n not in needed]
+                needed.update(new)
+                work += new
+            leaf = element(send, 0) if send.shape.is_tuple else send
+            for i in waiting:
+                if i not in needed:
+                    hold(i, one_of(leaf), self.pins.pin("a send before others"))
 
 
 def unknown_reduction(where: str) -> InputError:
@@ -513,6 +540,39 @@ def identity(values: Sequence[Instruction], number: int) -> Instruction:
     pin = values[0].computation.add("custom-call", shape, values, name="pin", edit=edit)
     _row_major_operands(pin)
     return pin
+
+
+def one_of(x: Instruction) -> Instruction:
+    """One element of an array, as a scalar; of an empty array itself."""
+    dims = x.shape.dims
+    return reshape(slice_(x, [0] * len(dims), [1] * len(dims)), ()) if dims and x.shape.count else x
+
+
+def hold(i: Instruction, after: Instruction, number: int) -> None:
+    """Let a collective, or a loop or conditional, wait for ``after`` as if that were one of its operands.
+
+    Args:
+        i: changed: an operand of it goes through a pin.
+        after: what must be there before.
+        number: of the pin.
+    """
+    first, n = i.operands[0], steering(i)
+    value = first if n is None else element(first, n)
+    if not value.shape.is_array:
+        return
+    pinned = element(identity([value, after], number), 0)
+    if n is not None:
+        parts = [pinned if k == n else element(first, k) for k in range(len(first.shape.elements))]
+        pinned = tuple_of(i.computation, parts)
+    i.set_operands([pinned, *i.operands[1:]])
+
+
+def steering(i: Instruction) -> int | None:
+    """Which element of its state a loop decides by: XLA cannot drop it, nor know it ahead. None where there is none."""
+    if i.opcode != "while" or not i.shape.is_tuple:
+        return None
+    reads = (u for u in i.called[1].parameters[0].users if u.opcode == "get-tuple-element" and u.shape.is_array)
+    return next((int(u.proto.tuple_index) for u in reads), None)
 
 
 def _check_routes(i: Instruction, info: CollectiveInfo) -> None:

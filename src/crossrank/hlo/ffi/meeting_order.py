@@ -152,7 +152,7 @@ class _Play:
                     continue
                 self.here[unit] = None
                 group = self.groups[unit]
-                if len(group.steps) == 1 and not group.after:
+                if unit.meets is None and not unit.around and not group.after:
                     happen(unit)  # before all that may have to wait
                 else:
                     able.append(group)

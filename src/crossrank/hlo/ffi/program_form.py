@@ -24,9 +24,9 @@ from crossrank.collective.kinds import Kind
 from crossrank.collective.pairs import SourceTargetPairs
 from crossrank.collective.semantics import Collective
 from crossrank.errors import InputError
-from crossrank.hlo.build import binary, element, reshape, scalar, slice_, tuple_of
+from crossrank.hlo.build import binary, element, scalar, tuple_of
 from crossrank.hlo.collectives import CollectiveInfo, describe, kind_of, pairs_of
-from crossrank.hlo.ffi.form import Backend, Call, Pins, call_of, give, identity, roles, zeros
+from crossrank.hlo.ffi.form import Backend, Call, Pins, call_of, give, hold, identity, one_of, roles, steering, zeros
 from crossrank.hlo.ffi.meeting_order import Step, meeting_order
 from crossrank.hlo.ffi.open_calls import open_calls
 from crossrank.hlo.ffi.replicas import as_replicas
@@ -269,17 +269,17 @@ class _ProgramFormer:
         came: dict[_Meeting, set[int]] = defaultdict(set)
         for rank, _, _, meeting in calls:
             came[meeting].add(rank)
-        absent = {}
+        absent: list[tuple[_Visit, set[int]]] = []
         for visit in calls:
             rank, _, _, meeting = visit
             group = next((g for g in meeting.call.collective.groups if rank in g), ())
             if missing := set(group) - came[meeting]:
-                absent[visit] = missing
-        for visit, missing in absent.items():
+                absent.append((visit, missing))
+        for visit, missing in absent:
             rank, i, info, meeting = visit
             others = [
                 (found, other)
-                for other in absent
+                for other, _ in absent
                 if other[0] in missing
                 and (other[2].kind is info.kind or info.channel_id == other[2].channel_id is not None)
                 if (found := _differences(visit, other))
@@ -369,9 +369,7 @@ class _ProgramFormer:
         first = next((x for x in came if x.shape.count), next(iter(came), None))
         if first is None:
             return self._rank(c)
-        dims = first.shape.dims
-        one = reshape(slice_(first, [0] * len(dims), [1] * len(dims)), ()) if dims and first.shape.count else first
-        return element(identity([self._rank(c), one], self.pin), 0)
+        return element(identity([self._rank(c), one_of(first)], self.pin), 0)
 
     def _all(self, *tokens: Instruction) -> Instruction:
         """The token behind all of ``tokens``, of one computation."""
@@ -381,23 +379,9 @@ class _ProgramFormer:
 
     def _around(self, i: Instruction, after: Instruction) -> Instruction:
         """Let a loop or conditional with calls in it wait for ``after``; returns the token behind it."""
-        c, n = i.computation, None
-        if i.opcode != "while":
-            decides = i.operands[0]
-        elif i.shape.is_tuple:
-            # what the condition reads: XLA neither drops it nor knows it before the loop has ended
-            reads = (u for u in i.called[1].parameters[0].users if u.opcode == "get-tuple-element" and u.shape.is_array)
-            n = next((int(u.proto.tuple_index) for u in reads), None)
-            if n is None:
-                return after
-            decides = element(i.operands[0], n)
-        else:
-            decides = i.operands[0]
+        c, n = i.computation, steering(i)
         if after is not self._rank(c):
-            pinned = element(identity([decides, after], self.pin), 0)
-            if n is not None:
-                pinned = tuple_of(c, [pinned if k == n else part for k, part in enumerate(_parts(i.operands[0]))])
-            i.set_operands([pinned, *i.operands[1:]])
+            hold(i, after, self.pin)
         if n is not None:
             return self._after([element(i, n)], c)
         tokens = [self._after([part], c) for part in _parts(i) if part.shape.is_array]
