@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -40,6 +42,24 @@ def corpus_facts(name: str) -> dict[str, Any]:
     """The JSON beside a corpus module."""
     facts: dict[str, Any] = json.loads((CORPUS / f"{name.partition('.')[0]}.json").read_text())
     return facts
+
+
+def lines_run(function: Callable[[], object]) -> int:
+    """How many lines of Python a call runs, turns of loops included: work that no busy machine changes."""
+    count = 0
+
+    def trace(_frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return count
 
 
 REDUCER = """

@@ -220,7 +220,7 @@ _UPDATES = ("dynamic-update-slice", "scatter", "set-dimension-size", "ragged-all
 # what hands its operand's buffer on, or writes into it; XLA has put in the copies that these need, and does not again
 _SHARES = {
     *_UPDATES,
-    *("parameter", "constant", "tuple", "while", "conditional", "call", "custom-call", "optimization-barrier"),
+    *("parameter", "constant", "tuple", "while", "conditional", "call", "custom-call", "opt-barrier"),
     *("get-tuple-element", "async-start", "async-update", "async-done", "copy-start", "infeed", "domain"),
 }
 

@@ -66,12 +66,11 @@ def main() -> NoReturn:
 
 
 def _new_main(path: str) -> ModuleType:
-    module: Any = ModuleType("__main__")
-    module.__file__, module.__builtins__, module.__cached__ = path, builtins, None
+    module = ModuleType("__main__")
+    vars(module).update(__file__=path, __builtins__=builtins, __cached__=None, __spec__=None)
     module.__loader__ = SourceFileLoader("__main__", path)
-    module.__spec__ = None
     sys.modules["__main__"] = module
-    return module  # type: ignore[no-any-return]
+    return module
 
 
 class _Ending:

@@ -77,6 +77,13 @@ PARAMETERS = "  i = s32[6] parameter(0)\n  x = f32[3,9] parameter(1)\n"
     ("entry", "computations", "below"),
     [
         (f"{PARAMETERS}  ROOT r = f32[6,9] gather(x, i), {GATHER}", [], 3),
+        (f"{PARAMETERS}  b = s32[6] opt-barrier(i)\n  ROOT r = f32[6,9] gather(x, b), {GATHER}", [], 3),
+        (
+            f"{PARAMETERS}  t = (f32[3,9], s32[6]) tuple(x, i)\n  b = (f32[3,9], s32[6]) opt-barrier(t)\n"
+            f"  j = s32[6] get-tuple-element(b), index=1\n  ROOT r = f32[6,9] gather(x, j), {GATHER}",
+            [],
+            3,
+        ),
         (
             f"{PARAMETERS}  j = s32[6] convert(i)\n  k = s32[6] copy(j)\n  ROOT r = f32[6,9] gather(x, k), {GATHER}",
             [],

@@ -10,10 +10,22 @@ import pytest
 
 from crossrank.errors import InputError
 from crossrank.hlo.io import ModuleFile, to_text
-from crossrank.hlo.module import Instruction
+from crossrank.hlo.module import Instruction, Module
 from crossrank.passes import PassResult
 
-from ...support import apply, corpus_file, corpus_text, find, hlo, needs_corpus, opcodes, parse, reread, run_values
+from ...support import (
+    apply,
+    corpus_file,
+    corpus_text,
+    find,
+    hlo,
+    lines_run,
+    needs_corpus,
+    opcodes,
+    parse,
+    reread,
+    run_values,
+)
 
 FUSE = "fuse-send-recv"
 ROUTES = "_xla_send_recv_source_target_pairs"
@@ -542,12 +554,19 @@ def test_the_pipeline_of_the_corpus_runs() -> None:
     assert report.custom_calls == {"AwsNeuronSendRecv_f32": 3}
 
 
-def test_many_pairs_take_linear_time() -> None:
-    """3,000 pairs on three channels, each waiting for the one before."""
+def _many_pairs(count: int) -> Module:
+    """Pairs on three channels, each waiting for the one before."""
     lines = [HEAD, "  v_0 = f32[4] copy(x)\n  sd_0 = token[] after-all()\n"]
-    for n in range(1, 3001):
+    for n in range(1, count + 1):
         lines.append(send(f"_{n}", f"v_{n - 1}", f"sd_{n - 1}", n % 3 + 1) + recv(f"_{n}", f"sd_{n}", n % 3 + 1))
-    file = parse("".join(lines) + "  ROOT y = f32[4] copy(v_3000)")
-    result = apply(file.module, FUSE)
-    assert len(reasons(result, "done")) == 3000
-    assert result.seconds < 3
+    return parse("".join(lines) + f"  ROOT y = f32[4] copy(v_{count})").module
+
+
+def test_the_work_grows_with_the_pairs_and_no_faster() -> None:
+    work = {}
+    for count in (750, 3000):
+        module = _many_pairs(count)
+        results: list[PassResult] = []
+        work[count] = lines_run(lambda module=module, results=results: results.append(apply(module, FUSE)))
+        assert len(reasons(results[0], "done")) == count
+    assert work[3000] < 5 * work[750]

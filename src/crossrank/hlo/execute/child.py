@@ -14,8 +14,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
@@ -186,10 +187,7 @@ class Session:
         reference, result = self._closest(variant, actual, within, compared)
         result |= {
             "reference": reference,
-            "untouched": {
-                "exact": compared["exact"],
-                "max_rel_err": max((o["max_rel_err"] for o in compared["outputs"]), default=0.0),
-            },
+            "untouched": summary(compared),
             "golden": _compare_golden(self.golden, actual, untouched, tolerance),
             "raised": form.raised,
             "calls": len(form.calls),
@@ -197,7 +195,8 @@ class Session:
         if last and request.check_collectives:
             result["collective_checks"] = self._check_collectives(variant)
         if last:
-            result |= self._time(original, rewritten)
+            sides = {"original": partial(self._seconds, original), "rewritten": partial(self._seconds, rewritten)}
+            result |= time_sides(sides, request.iters)
             if request.save_outputs:
                 outputs = {f"o{n}": np.stack(by_rank) for n, by_rank in enumerate(actual)}
                 save_arrays(self.folder / "outputs.npz", outputs)
@@ -266,23 +265,11 @@ class Session:
             self._references[pinned] = outputs
         return self._references[pinned]
 
-    def _time(self, original: Executable, rewritten: Executable) -> dict[str, Any]:
-        if not self.request.iters:
-            return {"time_ms": {}, "speedup": None}
-        seconds: dict[str, list[float]] = {"original": [], "rewritten": []}
-        for n in range(self.request.iters):
-            say(stage="times both modules", done=n, total=self.request.iters)
-            both = (("original", original), ("rewritten", rewritten))
-            for name, exe in both if n % 2 else both[::-1]:  # neither is always the one behind the other
-                try:
-                    seconds[name].append(exe.run(self.placed)[0])
-                except jax.errors.JaxRuntimeError as error:
-                    raise RunError(self.native.failure() or str(error).splitlines()[0]) from None
-        pairs = zip(seconds["original"], seconds["rewritten"], strict=True)
-        return {
-            "time_ms": {name: 1e3 * median(times) for name, times in seconds.items()},
-            "speedup": median(o / r for o, r in pairs),
-        }
+    def _seconds(self, exe: Executable) -> float:
+        try:
+            return exe.run(self.placed)[0]
+        except jax.errors.JaxRuntimeError as error:
+            raise RunError(self.native.failure() or str(error).splitlines()[0]) from None
 
 
 def compare(expected: list[ByRank], actual: list[ByRank], within: Tolerance | None) -> dict[str, Any]:
@@ -298,6 +285,28 @@ def compare(expected: list[ByRank], actual: list[ByRank], within: Tolerance | No
         "exact": all(o.exact for o in outputs),
         "outputs": [o.as_dict() for o in outputs],
         "first_difference": first.as_dict() if first else None,
+    }
+
+
+def summary(compared: dict[str, Any]) -> dict[str, Any]:
+    """A comparison in two numbers, as JSON data."""
+    worst = max((o["max_rel_err"] for o in compared["outputs"]), default=0.0)
+    return {"exact": compared["exact"], "max_rel_err": worst}
+
+
+def time_sides(sides: Mapping[str, Callable[[], float]], iters: int) -> dict[str, Any]:
+    """Time ``original`` and ``rewritten`` in turn, as JSON data; each function gives the seconds of one run."""
+    if not iters:
+        return {"time_ms": {}, "speedup": None}
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for n in range(iters):
+        say(stage="times both sides", done=n, total=iters)
+        for name in sorted(sides, reverse=bool(n % 2)):  # neither is always the one behind the other
+            seconds[name].append(sides[name]())
+    pairs = zip(seconds["original"], seconds["rewritten"], strict=True)
+    return {
+        "time_ms": {name: 1e3 * median(times) for name, times in seconds.items()},
+        "speedup": median(o / r for o, r in pairs),
     }
 
 

@@ -157,7 +157,7 @@ _CARRY = {
     "dynamic-slice",
     "maximum",
     "minimum",
-    "optimization-barrier",
+    "opt-barrier",
     "reshape",
     "reverse",
     "select",
@@ -219,17 +219,14 @@ def _inside(user: Instruction, value: Instruction) -> list[Instruction]:
         return [p for n, p in enumerate(user.called[0].parameters) if user.operands[n] is value]
     if user.opcode == "tuple":
         index = [n for n, o in enumerate(user.operands) if o is value]
-        found = []
+        holders = [user]
         for u in user.users:
-            if u.opcode == "get-tuple-element" and u.proto.tuple_index in index:
-                found.append(u)
+            if u.opcode == "opt-barrier":
+                holders.append(u)
             elif u.opcode == "while":
-                for body in u.called:
-                    for p in body.parameters:
-                        found += [
-                            g for g in p.users if g.opcode == "get-tuple-element" and g.proto.tuple_index in index
-                        ]
-        return found
+                holders += [p for body in u.called for p in body.parameters]
+        taken = (g for h in holders for g in h.users if g.opcode == "get-tuple-element")
+        return [g for g in taken if g.proto.tuple_index in index]
     return []
 
 

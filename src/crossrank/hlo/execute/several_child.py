@@ -9,10 +9,9 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from crossrank.hlo.execute.child import compare, main, say  # first: it sets JAX up
+from crossrank.hlo.execute.child import compare, main, say, summary, time_sides  # first: it sets JAX up
 
 # isort: split
 import jax
@@ -70,17 +69,18 @@ class ProgramSession:
         if request.save_outputs:
             outputs = {f"r{rank}.o{n}": a for rank in ranks for n, a in enumerate(actual[rank])}
             save_arrays(self.folder / "outputs.npz", outputs)
+        sides = {
+            "original": lambda: self._timed(original)[0],
+            "rewritten": lambda: self._timed(rewritten)[0],
+        }
         return compared | {
             "reference": "original",
-            "untouched": {
-                "exact": compared["exact"],
-                "max_rel_err": max((o["max_rel_err"] for o in compared["outputs"]), default=0.0),
-            },
+            "untouched": summary(compared),
             "golden": self._golden(given, actual, expected, tolerance),
             "raised": [],
             "on_oracle": form.on_oracle,
             "calls": form.calls,
-            **self._time(original, rewritten),
+            **time_sides(sides, request.iters),
         }
 
     def _compile(self, which: str, backend: Backend) -> tuple[list[Executable], ProgramForm]:
@@ -138,21 +138,6 @@ class ProgramSession:
         mine, untouched = against(actual), against(original)
         del untouched["first_difference"]
         return mine | {"original": untouched, "outputs": len(wanted)}
-
-    def _time(self, original: Sequence[Executable], rewritten: Sequence[Executable]) -> dict[str, Any]:
-        if not self.request.iters:
-            return {"time_ms": {}, "speedup": None}
-        seconds: dict[str, list[float]] = {"original": [], "rewritten": []}
-        for n in range(self.request.iters):
-            say(stage="times both programs", done=n, total=self.request.iters)
-            both = (("original", original), ("rewritten", rewritten))
-            for name, executables in both if n % 2 else both[::-1]:
-                seconds[name].append(self._timed(executables)[0])
-        pairs = zip(seconds["original"], seconds["rewritten"], strict=True)
-        return {
-            "time_ms": {name: 1e3 * median(times) for name, times in seconds.items()},
-            "speedup": median(o / r for o, r in pairs),
-        }
 
 
 def _by_rank(expected: Outputs, actual: Outputs, within: Tolerance | None) -> dict[str, Any]:

@@ -248,16 +248,13 @@ class _Former:
         """Put a check behind a collective, where there are checks; returns what to take for it from here on."""
         if self.checks is None:
             return i
-        users, was_root, c = list(i.users), i.is_root, i.computation
+        users, c = list(i.users), i.computation
         results = [element(i, n) for n in range(len(call.results))] if i.shape.is_tuple else [i]
         shape = i.shape.as_row_major()
-        edit = partial(_check_fields, number=self.checks.register(call, ours=ours))
+        edit = partial(_call_fields, target=COLLECTIVE_TARGET, number=self.checks.register(call, ours=ours))
         check = c.add("custom-call", shape, [*operands, *results, self.ranks.rank(c)], name="check", edit=edit)
         _row_major_operands(check)
-        for u in users:
-            u.replace_operand(i, check)
-        if was_root:
-            c.set_root(check)
+        _take_instead(i, users, check)
         return check
 
     def _leave(self, i: Instruction, info: CollectiveInfo, pairs: tuple[tuple[int, int], ...], *, pinned: bool) -> None:
@@ -308,33 +305,23 @@ class _Former:
             operands.append(convert(pin, F32) if half else pin)
         i.set_operands(operands)
         users = list(i.users)
-        was_root = i.is_root
         if half:
             assert info.reduction is not None
             i.set_called([self.bodies.get(info.reduction, F32)])
             i.set_shape(_each_leaf(i.shape, lambda s: s.with_dtype(F32)))
-        c = i.computation
 
         def out(value: Instruction) -> Instruction:
             return self._identity(convert(value, F16) if half else value, i, watch=False)
 
         if i.shape.is_tuple:
             parts = [out(element(i, n)) for n in range(len(i.shape.elements))]
-            new = tuple_of(c, parts)
+            new = tuple_of(i.computation, parts)
         else:
             new = out(i)
-        for u in users:
-            u.replace_operand(i, new)
-        if was_root:
-            c.set_root(new)
+        _take_instead(i, users, new)
 
     def _pin_value(self, i: Instruction) -> None:
-        users, was_root = list(i.users), i.is_root
-        pin = identity([i], self.pins.pin(f"pin of %{i.name}"))
-        for u in users:
-            u.replace_operand(i, pin)
-        if was_root:
-            i.computation.set_root(pin)
+        i.replace_all_uses_with(identity([i], self.pins.pin(f"pin of %{i.name}")))
 
     def _identity(self, value: Instruction, of: Instruction, watch: bool) -> Instruction:
         element = value.shape.dtype
@@ -514,8 +501,7 @@ def give(
     _clear_native(proto)
     i.set_called(())
     i.set_opcode("custom-call")
-    proto.custom_call_target = COLLECTIVE_TARGET
-    _typed_ffi(proto, number)
+    _call_fields(proto, COLLECTIVE_TARGET, number)
     i.set_shape(i.shape.as_row_major())
     operands = list(i.operands)
     kind = call.collective.kind
@@ -536,7 +522,7 @@ def identity(values: Sequence[Instruction], number: int) -> Instruction:
     """The pin of that number: a call that XLA cannot see through, and that gives what it takes."""
     shapes = [v.shape.as_row_major() for v in values]
     shape = shapes[0] if len(shapes) == 1 else Shape.tuple_of(shapes)
-    edit = partial(_pin_fields, number=number)
+    edit = partial(_call_fields, target=PIN_TARGET, number=number)
     pin = values[0].computation.add("custom-call", shape, values, name="pin", edit=edit)
     _row_major_operands(pin)
     return pin
@@ -609,19 +595,18 @@ def _clear_native(proto: Any) -> None:
         proto.ClearField(name)
 
 
-def _typed_ffi(proto: Any, number: int) -> None:
+def _call_fields(proto: Any, target: str, number: int) -> None:
+    proto.custom_call_target = target
     proto.custom_call_api_version = API_VERSION_TYPED_FFI
     proto.backend_config = f"{{id = {number} : i64}}".encode()
 
 
-def _check_fields(proto: Any, number: int) -> None:
-    proto.custom_call_target = COLLECTIVE_TARGET
-    _typed_ffi(proto, number)
-
-
-def _pin_fields(proto: Any, number: int) -> None:
-    proto.custom_call_target = PIN_TARGET
-    _typed_ffi(proto, number)
+def _take_instead(i: Instruction, users: Sequence[Instruction], new: Instruction) -> None:
+    """Let what took ``i`` before ``new`` was built on it take ``new``."""
+    for u in users:
+        u.replace_operand(i, new)
+    if i.is_root:
+        i.computation.set_root(new)
 
 
 def _row_major_operands(i: Instruction) -> None:
@@ -635,7 +620,7 @@ def _row_major_operands(i: Instruction) -> None:
 
 # buffers that belong to somebody else, or that XLA makes once for the whole run
 _NOT_OURS = {"parameter", "constant", "get-tuple-element", "iota", "broadcast"}
-_ALIASES = {"reshape", "bitcast", "optimization-barrier"}
+_ALIASES = {"reshape", "bitcast", "opt-barrier"}
 
 
 def _dies_at(value: Instruction, user: Instruction) -> bool:
