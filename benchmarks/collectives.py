@@ -239,7 +239,7 @@ def measure(xla: Xla, cell: Cell, chain: int, turns: int) -> dict[str, Any]:
     from crossrank.collective.kinds import Kind, ReduceOp
     from crossrank.collective.semantics import Collective
     from crossrank.hlo.execute.backends import KernelBackend
-    from crossrank.hlo.ffi.form import Call
+    from crossrank.hlo.ffi.call import Call
     from crossrank.hlo.ffi.native import Native
     from crossrank.hlo.shape import Shape
 

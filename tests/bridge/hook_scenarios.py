@@ -24,7 +24,7 @@ import crossrank.jax
 from crossrank.bridge import hook
 from crossrank.errors import InputError
 from crossrank.hlo.execute.xla_cpu import Executable, fetch, place
-from crossrank.hlo.ffi import form
+from crossrank.hlo.ffi import custom_calls
 from crossrank.hlo.ffi.native import Native
 from crossrank.hlo.xla import text_to_proto
 from crossrank.report.hook import lines
@@ -222,10 +222,10 @@ def a_failure_of_ours_is_not_the_programs() -> None:
         np.testing.assert_array_equal(expected, f(X))
     hook.rewrite = rewrite
     assert report.errors == {"jit_total": "KeyError: 'broken'"}
-    target, form.COLLECTIVE_TARGET = form.COLLECTIVE_TARGET, "nobody"
+    target, custom_calls.COLLECTIVE_TARGET = custom_calls.COLLECTIVE_TARGET, "nobody"
     with crossrank.jax.hook() as report:
         np.testing.assert_array_equal(expected, f(X))
-    form.COLLECTIVE_TARGET = target
+    custom_calls.COLLECTIVE_TARGET = target
     assert report.errors["jit_total"].startswith("XLA does not compile what became of it: NOT_FOUND")
     assert (report.executables, report.converted) == (0, {})
 

@@ -66,6 +66,7 @@ def test_run_json_has_its_stable_keys(step: str, capsys: pytest.CaptureFixture[s
     assert found["ranks"] == 8
     assert found["seed"] == 3
     assert found["equal"] is found["exact"] is True
+    assert found["via"] == "kernels"
     assert found["collectives"]["before"] == {"all-gather": 1, "all-reduce": 1, "collective-permute": 1}
     assert found["collectives"]["after"] == {}
     assert found["custom_calls"] == {
@@ -75,6 +76,12 @@ def test_run_json_has_its_stable_keys(step: str, capsys: pytest.CaptureFixture[s
     }
     assert set(found["time_ms"]) == {"original", "rewritten"}
     assert {"index", "shape", "dtype", "max_abs_err", "max_ulp", "equal", "finite"} <= set(found["outputs"][0])
+
+
+@pytest.mark.parametrize("option", ["--via", "--backend"])
+def test_run_says_who_computed(option: str, step: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "run", step, "--iters", "0", option, "oracle")
+    assert (found["via"], found["exact"]) == ("oracle", True)
 
 
 def test_run_takes_inputs_and_keeps_outputs(step: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,7 +294,7 @@ def test_inputs_of_a_wrong_shape_or_type(step: str, tmp_path: Path, capsys: pyte
 
 
 def test_usage_errors_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in ([], ["run"], ["run", "x", "--iters", "-1"], ["nothing"]):
+    for arguments in ([], ["run"], ["run", "x", "--iters", "-1"], ["run", "x", "--via", "mpi"], ["nothing"]):
         with pytest.raises(SystemExit) as left:
             main(arguments)
         assert left.value.code == 2

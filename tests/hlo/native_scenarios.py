@@ -29,7 +29,7 @@ from crossrank.collective.kinds import Kind, ReduceOp
 from crossrank.collective.pairs import SourceTargetPairs
 from crossrank.collective.semantics import Collective
 from crossrank.hlo.execute.backends import KernelBackend
-from crossrank.hlo.ffi.form import Call
+from crossrank.hlo.ffi.call import Call
 from crossrank.hlo.ffi.native import SOURCES, From, Native, Part, Tensor
 from crossrank.hlo.shape import Shape
 from crossrank.kernels import Variant

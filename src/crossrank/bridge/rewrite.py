@@ -23,7 +23,8 @@ from crossrank.hlo.build import ReductionBodies, binary, constant, element, tupl
 from crossrank.hlo.collectives import CollectiveInfo, describe, kind_of
 from crossrank.hlo.config import ModuleConfig
 from crossrank.hlo.execute.backends import KernelBackend, prepare
-from crossrank.hlo.ffi.form import Call, call_of, give
+from crossrank.hlo.ffi.call import Call, call_of
+from crossrank.hlo.ffi.custom_calls import give
 from crossrank.hlo.ffi.open_calls import part_bodies
 from crossrank.hlo.hlo_pass import WRAPPERS
 from crossrank.hlo.module import Computation, Instruction, Module

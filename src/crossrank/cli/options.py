@@ -33,6 +33,23 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=count, metavar="N", help="number of ranks, for a file that does not say")
 
 
+VIA = {"kernels": "kernels", "oracle": "oracle", "instr": "crossrank.bridge.instructions:InstructionBackend"}
+"""What may compute converted collectives → the name of the backend."""
+
+
+def add_via(parser: argparse.ArgumentParser) -> None:
+    """Who computes converted collectives; ``--backend`` is the same option."""
+    parser.add_argument(
+        "--via",
+        "--backend",
+        dest="via",
+        choices=VIA,
+        default="kernels",
+        help="who computes converted collectives: compiled kernels (the default), their NumPy meaning, or the "
+        "interpreter of instructions",
+    )
+
+
 def add_passes(parser: argparse.ArgumentParser, default: str) -> None:
     """Which passes run."""
     which = parser.add_mutually_exclusive_group()

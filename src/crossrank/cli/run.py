@@ -6,17 +6,19 @@ import argparse
 import json
 
 from crossrank.cli.options import (
+    VIA,
     Commands,
     add_files,
     add_json,
     add_passes,
     add_ranks,
+    add_via,
     chosen_passes,
     count,
     positive,
     seconds,
 )
-from crossrank.hlo.execute.run import BACKENDS, RunOptions, run_module
+from crossrank.hlo.execute.run import RunOptions, run_module
 from crossrank.hlo.execute.several import run_program
 from crossrank.hlo.io import read_module
 from crossrank.report import terminal
@@ -45,7 +47,7 @@ def add(commands: Commands) -> None:
     p.add_argument(
         "--iters", type=count, default=5, metavar="N", help="timed runs of each module (default: 5; 0: none)"
     )
-    p.add_argument("--backend", choices=BACKENDS, default="kernels", help="who computes converted collectives")
+    add_via(p)
     p.add_argument("--limit", type=seconds, default=60.0, metavar="S", help="seconds a rank may wait for another (60)")
     p.add_argument(
         "--tol", type=positive, metavar="T", help="compare within T of an output's largest value, not by bits"
@@ -67,7 +69,7 @@ def main(arguments: argparse.Namespace) -> int:
     files = [read_module(name) for name in arguments.files]
     options = RunOptions(
         ranks=arguments.ranks,
-        backend=arguments.backend,
+        backend=VIA[arguments.via],
         inputs=arguments.inputs,
         seed=arguments.seed,
         iters=arguments.iters,

@@ -13,7 +13,10 @@ def show_run(report: RunReport) -> None:
     """The table of what changed, the verdict, and how fast either was."""
     out = terminal.out()
     changed = [p.spec for p in report.passes if p.changed]
-    out.print(f"[bold]{escape(report.file)}[/] on {report.ranks} ranks: {escape(_passes(len(report.passes), changed))}")
+    via = "" if report.via == "kernels" else f" via {escape(report.via)}"
+    out.print(
+        f"[bold]{escape(report.file)}[/] on {report.ranks} ranks{via}: {escape(_passes(len(report.passes), changed))}"
+    )
     if report.raised_for_original:
         calls = f"{report.raised_for_original} custom-call{'s' if report.raised_for_original > 1 else ''}"
         out.print(f"the file holds {calls} of the contract: raised to native collectives, they are the original")

@@ -13,7 +13,7 @@ from crossrank.collective.kinds import Kind, ReduceOp
 from crossrank.collective.semantics import Collective
 from crossrank.hlo.execute.collective_checks import CollectiveChecks
 from crossrank.hlo.execute.run import RunOptions, run_module
-from crossrank.hlo.ffi.form import Call
+from crossrank.hlo.ffi.call import Call
 from crossrank.hlo.shape import Shape
 from crossrank.passes import parse_passes
 from tests.support import parse, reducer

@@ -31,7 +31,7 @@ from crossrank.collective.kinds import Kind, ReduceOp  # noqa: E402
 from crossrank.errors import InputError, RunError  # noqa: E402
 from crossrank.hlo.collectives import CollectiveInfo, collectives  # noqa: E402
 from crossrank.hlo.config import ModuleConfig  # noqa: E402
-from crossrank.hlo.execute.backends import OracleBackend, make_backend, prepare  # noqa: E402
+from crossrank.hlo.execute.backends import KernelBackend, OracleBackend, make_backend, prepare  # noqa: E402
 from crossrank.hlo.execute.collective_checks import CollectiveChecks  # noqa: E402
 from crossrank.hlo.execute.compare import (  # noqa: E402
     Difference,
@@ -42,7 +42,8 @@ from crossrank.hlo.execute.compare import (  # noqa: E402
 from crossrank.hlo.execute.inputs import ByRank, read_inputs, save_arrays  # noqa: E402
 from crossrank.hlo.execute.request import ORIGINAL, RESULT, Request, Variant  # noqa: E402
 from crossrank.hlo.execute.xla_cpu import Executable, fetch, place, prepare_library_calls  # noqa: E402
-from crossrank.hlo.ffi.form import Backend, Call, Choose, Left, RunForm, call_of, run_form, unknown_reduction  # noqa: E402
+from crossrank.hlo.ffi.call import Backend, Call, call_of  # noqa: E402
+from crossrank.hlo.ffi.form import Choose, Left, RunForm, run_form, unknown_reduction  # noqa: E402
 from crossrank.hlo.ffi.native import Native  # noqa: E402
 from crossrank.hlo.module import Instruction, Module  # noqa: E402
 
@@ -168,7 +169,7 @@ class Session:
                 if last:
                     raise
                 results.append({"error": error.what, "remedy": error.remedy})
-        return {"variants": results}
+        return {"via": self.backend.name, "variants": results}
 
     def _compare_with(self, original: Executable, variant: Variant, last: bool) -> dict[str, Any]:
         request = self.request
@@ -227,7 +228,7 @@ class Session:
         return reference, result
 
     def _prepare_kernels(self) -> None:
-        if self.backend.name != "kernels":
+        if not isinstance(self.backend, KernelBackend):
             return
         calls = [
             call

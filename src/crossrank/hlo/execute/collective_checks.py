@@ -13,7 +13,7 @@ from crossrank.collective.dtypes import F16
 from crossrank.collective.kinds import ReduceOp
 from crossrank.hlo.execute.backends import meaning, typed
 from crossrank.hlo.execute.compare import same_bits, shown
-from crossrank.hlo.ffi.form import Call
+from crossrank.hlo.ffi.call import Call
 from crossrank.hlo.ffi.native import Native
 
 Array = npt.NDArray[Any]

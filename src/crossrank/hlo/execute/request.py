@@ -48,7 +48,7 @@ class Request:
         ranks: how many.
         variants: the rewrites, each compared with the original.
         config: the configuration of the original, as header fields.
-        backend: who computes converted collectives.
+        backend: who computes converted collectives; see `backends.make_backend`.
         limit_s: seconds that a rank may wait for another.
         iters: how often the original and the last variant are timed; 0: not at all.
         tolerance: relative to the largest value of an output; None: by the types.

@@ -28,8 +28,6 @@ from crossrank.hlo.passes.raise_custom_call_collectives import RaiseCustomCallCo
 from crossrank.passes import Pass, PassResult, run_passes
 from crossrank.remarks import Remarks
 
-BACKENDS = ("kernels", "oracle")
-
 FORGIVEN = 1e-2
 """How far off given outputs may be, if the untouched original is as far off: another CPU, not another program."""
 
@@ -48,7 +46,7 @@ class RunOptions:
 
     Attributes:
         ranks: for a file that does not say; must agree with one that does.
-        backend: ``kernels`` or ``oracle``.
+        backend: who computes converted collectives: ``kernels``, ``oracle`` or a plug-in; see `backends.make_backend`.
         inputs: an ``.npz`` with parameters (and outputs to compare with), or None to draw them.
         seed: for drawn inputs.
         iters: timed runs of each module; 0: none.
@@ -103,10 +101,11 @@ class Stage:
 
 @dataclass
 class RunReport:
-    """What came of a run; `as_dict` is its JSON."""
+    """What came of a run; `as_dict` is its JSON. ``via`` is what the backend calls itself."""
 
     file: str
     ranks: int
+    via: str
     seed: int | None
     passes: list[PassResult]
     before: dict[str, int]
@@ -172,6 +171,7 @@ class RunReport:
         return {
             "file": self.file,
             "ranks": self.ranks,
+            "via": self.via,
             "seed": self.seed,
             "passes": [p.spec for p in self.passes],
             "equal": self.equal,
@@ -273,6 +273,7 @@ def _run(
         RunReport(
             file=file.path,
             ranks=original.world,
+            via=result["via"],
             seed=None if options.inputs else options.seed,
             passes=one.results,
             before=before,

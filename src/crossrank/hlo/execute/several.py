@@ -33,7 +33,7 @@ class ProgramRequest:
     Attributes:
         files: what messages call the modules, by rank.
         configs: their configurations, as header fields.
-        backend: who computes converted collectives.
+        backend: who computes converted collectives; see `backends.make_backend`.
         limit_s: seconds that a rank may wait for another.
         iters: how often both programs are timed; 0: not at all.
         exactly: outputs must be the same bit for bit; else within the tolerance.
@@ -74,7 +74,8 @@ class ProgramReport(RunReport):
     @property
     def warnings(self) -> list[str]:
         """What a reader should know although nothing differs."""
-        return super().warnings + [f"{name} has no kernel: it ran on the oracle" for name in self.result["on_oracle"]]
+        lacking = "has no kernel" if self.via == "kernels" else f"is nothing that {self.via} serves"
+        return super().warnings + [f"{name} {lacking}: it ran on the oracle" for name in self.result["on_oracle"]]
 
     def as_dict(self) -> dict[str, Any]:
         """JSON data: as of one module, and ``files``."""
@@ -125,6 +126,7 @@ def run_program(
     return ProgramReport(
         file=" ".join(dict.fromkeys(f.path for f in files)),
         ranks=len(files),
+        via=result["via"],
         seed=None if options.inputs else options.seed,
         passes=results,
         before=_total([count_native(m) for m in original.modules]),

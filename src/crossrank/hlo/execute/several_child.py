@@ -18,12 +18,12 @@ import jax
 
 from crossrank.errors import RunError
 from crossrank.hlo.config import ModuleConfig
-from crossrank.hlo.execute.backends import OracleBackend, make_backend, prepare
+from crossrank.hlo.execute.backends import KernelBackend, OracleBackend, make_backend, prepare
 from crossrank.hlo.execute.compare import Tolerance
 from crossrank.hlo.execute.inputs import Array, load_arrays, save_arrays
 from crossrank.hlo.execute.several import ProgramRequest
 from crossrank.hlo.execute.xla_cpu import Executable, fetch, prepare_library_calls
-from crossrank.hlo.ffi.form import Backend, Call
+from crossrank.hlo.ffi.call import Backend, Call
 from crossrank.hlo.ffi.native import Native
 from crossrank.hlo.ffi.program_form import ProgramForm, program_form
 from crossrank.hlo.module import Module
@@ -74,6 +74,7 @@ class ProgramSession:
             "rewritten": lambda: self._timed(rewritten)[0],
         }
         return compared | {
+            "via": self.backend.name,
             "reference": "original",
             "untouched": summary(compared),
             "golden": self._golden(given, actual, expected, tolerance),
@@ -98,7 +99,7 @@ class ProgramSession:
         return executables, form
 
     def _prepare(self, calls: Sequence[Call]) -> None:
-        if self.backend.name == "kernels":
+        if isinstance(self.backend, KernelBackend):
             prepare(calls, lambda done, total: say(stage="compiles kernels", done=done, total=total))
 
     def _run(self, executables: Sequence[Executable]) -> Outputs:

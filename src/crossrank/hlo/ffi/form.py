@@ -14,27 +14,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
-from crossrank.collective.dtypes import BF16, F16, F32, S16, TOKEN, U16, U32, DType
+from crossrank.collective.dtypes import BF16, F16, F32, S16, TOKEN, U16, U32
 from crossrank.collective.groups import ExplicitGroups
 from crossrank.collective.kinds import Kind, ReduceOp
 from crossrank.collective.pairs import SourceTargetPairs
 from crossrank.collective.semantics import Collective
 from crossrank.errors import InputError
 from crossrank.hlo.backend_config import BINARY_OPS
-from crossrank.hlo.build import ReductionBodies, broadcast, convert, element, reshape, scalar, slice_, tuple_of
-from crossrank.hlo.collectives import (
-    GROUP_FIELDS,
-    CollectiveInfo,
-    describe,
-    kind_of,
-    pairs_of,
-    ranks_of,
-    write_groups,
+from crossrank.hlo.build import ReductionBodies, convert, element, scalar, tuple_of
+from crossrank.hlo.collectives import CollectiveInfo, describe, kind_of, pairs_of, ranks_of, write_groups
+from crossrank.hlo.ffi.call import Backend, Call, call_of, label_of, roles
+from crossrank.hlo.ffi.custom_calls import (
+    COLLECTIVE_TARGET,
+    Pins,
+    custom_call,
+    dies_at,
+    give,
+    hold,
+    identity,
+    one_of,
+    zeros,
 )
-from crossrank.hlo.config import ModuleConfig
 from crossrank.hlo.ffi.open_calls import open_calls
 from crossrank.hlo.ffi.replicas import as_replicas
 from crossrank.hlo.ffi.split import split_variadic
@@ -45,60 +47,10 @@ from crossrank.hlo.ranks import Ranks
 from crossrank.hlo.shape import Shape
 from crossrank.hlo.targets import element_type
 
-COLLECTIVE_TARGET = "crossrank.collective"
-PIN_TARGET = "crossrank.pin"
-API_VERSION_TYPED_FFI = 4
 _TOKEN = Shape(TOKEN)
 _ROUNDED = (BF16, F16, F32)
 _PROMOTED = (BF16, S16, U16)
 """What XLA:CPU reduces in a wider type, for which it takes the body's root to be the operation."""
-
-
-@dataclass(frozen=True)
-class Call:
-    """One collective as a backend sees it.
-
-    Attributes:
-        label: for people: kind, instruction, source line.
-        world: number of ranks.
-        collective: what it means; its groups are flattened ranks, and for kinds with pairs those that these connect.
-        operands: shapes on one rank, row-major.
-        results: likewise.
-    """
-
-    label: str
-    world: int
-    collective: Collective
-    operands: tuple[Shape, ...]
-    results: tuple[Shape, ...]
-
-
-def call_of(i: Instruction, info: CollectiveInfo, config: ModuleConfig) -> Call:
-    """The call of a collective whose reduction is one of ours. Tokens are no part of it."""
-    pairs = pairs_of(info, config) if info.kind.has_pairs else ()
-    groups = SourceTargetPairs(pairs).components() if info.kind.has_pairs else ranks_of(info, config)
-    results = i.shape.elements if i.shape.is_tuple else (i.shape,)
-    return Call(
-        label=_label(i, info.kind),
-        world=config.replica_count * config.num_partitions,
-        collective=Collective(info.kind, groups, info.reduce_op, info.dim, pairs),
-        operands=tuple(o.shape.as_row_major() for o in i.operands if o.shape.is_array),
-        results=tuple(r.as_row_major() for r in results if r.is_array),
-    )
-
-
-class Backend(Protocol):
-    """Who computes a collective once all its ranks have arrived."""
-
-    name: str
-
-    def serves(self, call: Call) -> bool:
-        """Whether it can."""
-        ...
-
-    def register(self, call: Call) -> int:
-        """Make the call known natively; returns the id that its custom-call carries."""
-        ...
 
 
 class Left(Enum):
@@ -107,18 +59,6 @@ class Left(Enum):
     NATIVE = "native"
     PINNED = "pinned"
     OUT = "out"
-
-
-class Pins(Protocol):
-    """Where pins are made known; see `crossrank.hlo.ffi.native.Native`."""
-
-    def pin(self, label: str, watch: Sequence[DType | None] = ()) -> int:
-        """A new pin; ``watch`` names the types in which it looks for NaN."""
-        ...
-
-    def eager(self, id: int, ranks: Sequence[int]) -> None:
-        """These ranks give their data to a registered collective, and wait for nobody."""
-        ...
 
 
 @dataclass
@@ -241,7 +181,7 @@ class _Former:
         number = backend.register(call)
         self.form.calls[number] = call
         operands = list(i.operands)
-        give(i, call, number, self.ranks.rank(i.computation), _dies_at)
+        give(i, call, number, self.ranks.rank(i.computation), dies_at)
         return self._check(i, operands, call, ours=True)
 
     def _check(self, i: Instruction, operands: Sequence[Instruction], call: Call, *, ours: bool) -> Instruction:
@@ -250,10 +190,9 @@ class _Former:
             return i
         users, c = list(i.users), i.computation
         results = [element(i, n) for n in range(len(call.results))] if i.shape.is_tuple else [i]
-        shape = i.shape.as_row_major()
-        edit = partial(_call_fields, target=COLLECTIVE_TARGET, number=self.checks.register(call, ours=ours))
-        check = c.add("custom-call", shape, [*operands, *results, self.ranks.rank(c)], name="check", edit=edit)
-        _row_major_operands(check)
+        number = self.checks.register(call, ours=ours)
+        given = [*operands, *results, self.ranks.rank(c)]
+        check = custom_call(i.shape.as_row_major(), given, COLLECTIVE_TARGET, number, "check")
         _take_instead(i, users, check)
         return check
 
@@ -384,7 +323,7 @@ class _Former:
         if not all(s.is_array for s in shapes) or not sent.shape.same_extents(payload):
             raise InputError(f"%{send.name} sends {sent.shape}, but %{recv.name} receives {payload}")
         call = Call(
-            label=_label(recv, Kind.RECV),
+            label=label_of(recv, Kind.RECV),
             world=config.replica_count * config.num_partitions,
             collective=Collective(Kind.RECV, SourceTargetPairs(pairs).components(), None, None, pairs),
             operands=tuple(shapes),
@@ -419,7 +358,7 @@ class _Former:
         receiver = c.add("add", rank.shape, [rank, scalar(c, call.world // 2, U32)])
         for like, operands, role in ((send, data, rank), (recv, zeros(c, call.operands), receiver)):
             moved = c.add("custom-call", payload, operands, name=like.name, like=like)
-            give(moved, call, number, role, _dies_at)
+            give(moved, call, number, role, dies_at)
             moved.edit().custom_call_has_side_effect = True
             (self.sent if like is send else self.moved).append(moved)
         return moved
@@ -468,99 +407,6 @@ def _rounded_op(body: Computation) -> str | None:
     return step.opcode if whole else None
 
 
-def roles(call: Call) -> Call:
-    """The call of a send and a recv that are two instructions: rank r sends as r, and receives as ``world + r``."""
-    pairs = tuple((source, call.world + target) for source, target in call.collective.pairs)
-    collective = Collective(Kind.RECV, SourceTargetPairs(pairs).components(), None, None, pairs)
-    label = f"{call.label}, ranks from {call.world} on as receivers"
-    return replace(call, label=label, world=2 * call.world, collective=collective)
-
-
-def zeros(c: Computation, shapes: Sequence[Shape]) -> list[Instruction]:
-    """Arrays of zeros."""
-    found = []
-    for shape in shapes:
-        zero = scalar(c, 0, shape.dtype)
-        found.append(broadcast(zero, shape.dims) if shape.dims else zero)
-    return found
-
-
-def give(
-    i: Instruction, call: Call, number: int, rank: Instruction, dies_at: Callable[[Instruction, Instruction], bool]
-) -> None:
-    """Make of a collective the custom-call that a backend knows under ``number``.
-
-    Args:
-        i: the collective; its operands and results are, or become, row-major.
-        call: what was registered.
-        number: what registering it returned.
-        rank: the flattened rank as ``u32[]``, in the computation of ``i``.
-        dies_at: whether the buffer of an operand is free once ``i`` has read it, so that a result may take it.
-    """
-    proto = i.edit()
-    _clear_native(proto)
-    i.set_called(())
-    i.set_opcode("custom-call")
-    _call_fields(proto, COLLECTIVE_TARGET, number)
-    i.set_shape(i.shape.as_row_major())
-    operands = list(i.operands)
-    kind = call.collective.kind
-    in_place = kind is Kind.ALL_REDUCE and len(call.results) == len(operands)
-    i.set_operands([*operands, rank])
-    _row_major_operands(i)
-    if in_place:
-        for n, operand in enumerate(operands):
-            if dies_at(operand, i):
-                alias = proto.output_operand_aliasing.add(operand_index=n)
-                if i.shape.is_tuple:
-                    alias.output_shape_index.append(n)
-    elif kind is Kind.RAGGED_ALL_TO_ALL and dies_at(operands[1], i):  # what no rows arrive for stays
-        proto.output_operand_aliasing.add(operand_index=1)
-
-
-def identity(values: Sequence[Instruction], number: int) -> Instruction:
-    """The pin of that number: a call that XLA cannot see through, and that gives what it takes."""
-    shapes = [v.shape.as_row_major() for v in values]
-    shape = shapes[0] if len(shapes) == 1 else Shape.tuple_of(shapes)
-    edit = partial(_call_fields, target=PIN_TARGET, number=number)
-    pin = values[0].computation.add("custom-call", shape, values, name="pin", edit=edit)
-    _row_major_operands(pin)
-    return pin
-
-
-def one_of(x: Instruction) -> Instruction:
-    """One element of an array, as a scalar; of an empty array itself."""
-    dims = x.shape.dims
-    return reshape(slice_(x, [0] * len(dims), [1] * len(dims)), ()) if dims and x.shape.count else x
-
-
-def hold(i: Instruction, after: Instruction, number: int) -> None:
-    """Let a collective, or a loop or conditional, wait for ``after`` as if that were one of its operands.
-
-    Args:
-        i: changed: an operand of it goes through a pin.
-        after: what must be there before.
-        number: of the pin.
-    """
-    first, n = i.operands[0], steering(i)
-    value = first if n is None else element(first, n)
-    if not value.shape.is_array:
-        return
-    pinned = element(identity([value, after], number), 0)
-    if n is not None:
-        parts = [pinned if k == n else element(first, k) for k in range(len(first.shape.elements))]
-        pinned = tuple_of(i.computation, parts)
-    i.set_operands([pinned, *i.operands[1:]])
-
-
-def steering(i: Instruction) -> int | None:
-    """Which element of its state a loop decides by: XLA cannot drop it, nor know it ahead. None where there is none."""
-    if i.opcode != "while" or not i.shape.is_tuple:
-        return None
-    reads = (u for u in i.called[1].parameters[0].users if u.opcode == "get-tuple-element" and u.shape.is_array)
-    return next((int(u.proto.tuple_index) for u in reads), None)
-
-
 def _check_routes(i: Instruction, info: CollectiveInfo) -> None:
     if info.pairs is None:
         raise InputError(
@@ -576,63 +422,12 @@ def _unpaired(half: Instruction, other: str) -> InputError:
     )
 
 
-def _label(i: Instruction, kind: Kind) -> str:
-    where = i.where
-    return f"{kind} %{i.name}{f' ({where})' if where else ''}"
-
-
-def _clear_native(proto: Any) -> None:
-    for name in (
-        *GROUP_FIELDS,
-        "channel_id",
-        "use_global_device_ids",
-        "dimensions",
-        "source_target_pairs",
-        "frontend_attributes",
-        "custom_call_api_version",
-        "backend_config",
-    ):
-        proto.ClearField(name)
-
-
-def _call_fields(proto: Any, target: str, number: int) -> None:
-    proto.custom_call_target = target
-    proto.custom_call_api_version = API_VERSION_TYPED_FFI
-    proto.backend_config = f"{{id = {number} : i64}}".encode()
-
-
 def _take_instead(i: Instruction, users: Sequence[Instruction], new: Instruction) -> None:
     """Let what took ``i`` before ``new`` was built on it take ``new``."""
     for u in users:
         u.replace_operand(i, new)
     if i.is_root:
         i.computation.set_root(new)
-
-
-def _row_major_operands(i: Instruction) -> None:
-    """Without this XLA may hand a handler buffers in another layout, and says nothing."""
-    proto = i.edit()
-    proto.constrain_layout = True
-    del proto.operand_shapes_with_layout[:]
-    for o in i.operands:
-        o.shape.as_row_major().write(proto.operand_shapes_with_layout.add())
-
-
-# buffers that belong to somebody else, or that XLA makes once for the whole run
-_NOT_OURS = {"parameter", "constant", "get-tuple-element", "iota", "broadcast"}
-_ALIASES = {"reshape", "bitcast", "opt-barrier"}
-
-
-def _dies_at(value: Instruction, user: Instruction) -> bool:
-    """Whether the buffer of ``value`` is free once ``user`` has read it (else XLA would have to copy it first)."""
-    while True:
-        if len(value.users) != 1 or user.operands.count(value) != 1 or value.is_root:
-            return False
-        if value.opcode in _NOT_OURS:
-            return False
-        if value.opcode not in _ALIASES:
-            return value.shape.is_array
-        value, user = value.operands[0], value
 
 
 def _each_leaf(shape: Shape, change: Callable[[Shape], Shape]) -> Shape:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from crossrank.collective.dtypes import S32, U8, DType
 from crossrank.collective.kinds import Kind
-from crossrank.errors import RunError
+from crossrank.errors import InputError, RunError
 from crossrank.kernels import Variant, compile_variants
 from crossrank.kernels.compile import Unit, build, load
 from crossrank.kernels.render import INCLUDE
@@ -352,7 +352,7 @@ class Native:
             inputs = _views(operands, operand_bytes, members, n_operands)
             call(group, inputs, _views(results, result_bytes, members, n_results))
         except BaseException as raised:  # it must not escape into native code
-            kind = "" if isinstance(raised, ValueError) else f"{type(raised).__name__}: "
+            kind = "" if isinstance(raised, ValueError | InputError | RunError) else f"{type(raised).__name__}: "
             text = f"{kind}{raised}".encode()[: error_size - 1]
             ctypes.memmove(error, text + b"\0", len(text) + 1)
             return 1

@@ -26,7 +26,8 @@ from crossrank.collective.semantics import Collective
 from crossrank.errors import InputError
 from crossrank.hlo.build import binary, element, scalar, tuple_of
 from crossrank.hlo.collectives import CollectiveInfo, describe, kind_of, pairs_of
-from crossrank.hlo.ffi.form import Backend, Call, Pins, call_of, give, hold, identity, one_of, roles, steering, zeros
+from crossrank.hlo.ffi.call import Backend, Call, call_of, roles
+from crossrank.hlo.ffi.custom_calls import Pins, give, hold, identity, one_of, steering, zeros
 from crossrank.hlo.ffi.meeting_order import Step, meeting_order
 from crossrank.hlo.ffi.open_calls import open_calls
 from crossrank.hlo.ffi.replicas import as_replicas

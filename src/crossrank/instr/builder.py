@@ -1,0 +1,934 @@
+"""`KernelBuilder`: what a kernel calls while it is traced, one builder for each core's program.
+
+Two ways lead into the program. Collectives that only say who talks to whom go by `insert_raw_cc`, which marks the
+kernel as one that has collectives; what weaves a barrier or a register into a core's own stream goes by `insert`.
+The builder picks the class of the op and fills its routing; the class implies the kind (see `op_classes`).
+
+Methods ending in ``_cc_raw`` take their groups from the caller; those ending in ``_cc`` ask `parallel_state` and call
+the raw one. All of them raise InputError where what they are given cannot be.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.utils.exceptions import VerifyException
+
+from crossrank.errors import InputError
+from crossrank.instr import parallel_state
+from crossrank.instr.compute import Value
+from crossrank.instr.dialect import (
+    AccessOp,
+    EndOp,
+    InstCompute,
+    InstDMACopy,
+    InstRegisterAlu,
+    InstRegisterLoad,
+    InstRegisterStore,
+    Instruction,
+    ProgramOp,
+    TensorOp,
+)
+from crossrank.instr.fields import (
+    AccessFields,
+    AluFields,
+    ComputeFields,
+    CopyFields,
+    Fields,
+    Pairs,
+    TensorFields,
+)
+from crossrank.instr.grid import ProgramAxis, program_ids
+from crossrank.instr.kinds import AluOp, Space
+from crossrank.instr.op_classes import (
+    AllGatherOp,
+    AllReduceOp,
+    AlltoAllOp,
+    AlltoAllVOp,
+    BroadcastOp,
+    CollectivePermuteOp,
+    CollectivePermuteReduceOp,
+    CoreBarrierOp,
+    GetCurProcessingRankID,
+    GetGlobalRankId,
+    Op,
+    RecvOp,
+    ReduceScatterOp,
+    SendOp,
+    SendRecvCCEOp,
+    SendRecvOp,
+    TiledAllReduceOp,
+    TiledCollectivePermuteOp,
+    TiledCollectivePermuteReduceOp,
+)
+from crossrank.instr.tensors import Register, View, element_type
+from crossrank.instr.types import TensorType
+from crossrank.instr.verify import check_groups, check_members, check_pairs
+
+HERE = str(Path(__file__).parents[1])
+CORE_BARRIER_ARCH = 30
+"""The first architecture level whose cores can meet."""
+
+Groups = Sequence[Sequence[int]]
+
+
+class KernelBuilder:
+    """Builds the program of one core.
+
+    Args:
+        world_size: how many ranks there are.
+        lnc: how many cores a rank has.
+        core: which of them this program is for.
+        grid: the launch grid; a program of it is a core. None: the kernel has no grid.
+        arch: the architecture level: 20, 30, 40.
+
+    Attributes:
+        has_collectives: whether a collective was inserted by `insert_raw_cc`.
+    """
+
+    def __init__(
+        self, world_size: int = 1, lnc: int = 1, core: int = 0, grid: Sequence[int] | None = None, arch: int = 40
+    ) -> None:
+        if min(world_size, lnc) < 1 or not 0 <= core < lnc:
+            raise InputError(f"there is no core {core} of {lnc} on {world_size} ranks")
+        self.world_size = world_size
+        self.lnc = lnc
+        self.core = core
+        self.arch = arch
+        self.has_collectives = False
+        self.program_axes: tuple[ProgramAxis, ...] = ()
+        self.program_barriers: list[str] = []
+        self.post_process_spmd_grid(grid)
+        self._block = Block()
+        self._counters: dict[str, int] = {}
+        self._names: set[str] = set()
+        self._accesses: dict[tuple[object, ...], SSAValue] = {}
+        self._inputs = 0
+        self._outputs = 0
+
+    # Tensors and what becomes of the program
+
+    def tensor(
+        self, shape: Sequence[int], dtype: Any, space: Space | str = Space.SBUF, name: str | None = None
+    ) -> View:
+        """A new tensor; what it holds at first is NaN. Shared HBM of one name is one tensor for the cores of a rank."""
+        return self._tensor(shape, dtype, Space(space), name or "", -1)
+
+    def input(self, name: str, shape: Sequence[int], dtype: Any, space: Space | str = Space.PRIVATE_HBM) -> View:
+        """The next input of the program."""
+        self._inputs += 1
+        return self._tensor(shape, dtype, Space(space), name, self._inputs - 1)
+
+    def output(self, view: View) -> None:
+        """Make a whole tensor the next output of the program."""
+        if not view.is_whole:
+            raise InputError(f"an output is a whole tensor, and {view} is a part of one", "copy it to one of its own")
+        fields: TensorFields = view.tensor.fields
+        view.tensor.fields = replace(fields, outputs=(*fields.outputs, self._outputs))
+        self._outputs += 1
+
+    def _tensor(self, shape: Sequence[int], dtype: Any, space: Space, name: str, input: int) -> View:
+        name = self._named(name, name or f"tensor-{self._count('tensor')}", "tensor")
+        type = TensorType.of([int(n) for n in shape], element_type(dtype), space)
+        op = TensorOp(TensorFields(name=name, input=input), type)
+        self._add(op)
+        return View.whole(self, op)
+
+    def finish(self) -> ProgramOp:
+        """The program; the builder is not to be used any more."""
+        self._block.add_op(EndOp())
+        return ProgramOp(f"core{self.core}", self.core, Region(self._block))
+
+    # The two ways into the program
+
+    def insert_raw_cc(self, inst: Op) -> Instruction:
+        """Insert a collective that only says who talks to whom: marks the kernel, and is `insert_raw` otherwise."""
+        self.has_collectives = True
+        return self.insert_raw(inst)
+
+    def insert_raw(self, inst: Op) -> Instruction:
+        """Insert an op as the instruction that its class implies."""
+        return self._emit(
+            inst.INSTRUCTION,
+            inst.title,
+            inst.fields,
+            inst.outs,
+            inst.ins,
+            name=inst.name,
+            deps=inst.deps,
+            result=inst.gives_register,
+        )
+
+    def insert(self, inst: Op) -> Instruction:
+        """Insert an op that works on tiles of this core's own stream."""
+        return self.insert_raw(inst)
+
+    def _emit(
+        self,
+        cls: type[Instruction],
+        title: str,
+        fields: Fields,
+        outs: Sequence[View] = (),
+        ins: Sequence[View] = (),
+        registers: Sequence[SSAValue] = (),
+        *,
+        name: str | None = None,
+        deps: Sequence[str] = (),
+        result: bool = False,
+    ) -> Instruction:
+        label = self._named(name or "", name or f"{title}-{self._count(title)}", "instruction")
+        where = author_line()
+        operands = [self._access(v) for v in outs], [self._access(v) for v in ins]
+        inst = cls(label, fields, *operands, registers, result=result, where=where, deps=deps)
+        self._add(inst)
+        return inst
+
+    def _add(self, op: Operation) -> None:
+        self._block.add_op(op)
+        try:
+            op.verify_()
+            if isinstance(op, Instruction):
+                op.check_core(self.core)
+        except VerifyException as error:
+            op.detach()  # type: ignore[no-untyped-call]
+            raise InputError(str(error)) from None
+
+    def _access(self, view: View) -> SSAValue:
+        if view.builder is not self:
+            raise InputError(f"{view} belongs to another program", "make tensors inside of the kernel")
+        index = None if view.index is None else self._access(view.index[0])
+        registers = [r.value for r, _ in view.registers]
+        fields = AccessFields(
+            offset=view.pattern.offset,
+            pattern=view.pattern.dims,
+            dtype="" if view.element is view.tensor.type.dtype else view.element.name,
+            scale=tuple(scale for _, scale in view.registers),
+            index_scale=0 if view.index is None else view.index[1],
+            index_dim=-1 if view.index is None else 0,
+            skip_outside=view.skip_outside,
+        )
+        key = (view.tensor, fields, *registers, index)
+        if key not in self._accesses:
+            op = AccessOp(view.tensor.result, fields, registers, index)
+            self._add(op)
+            self._accesses[key] = op.result
+        return self._accesses[key]
+
+    def _count(self, title: str) -> int:
+        self._counters[title] = self._counters.get(title, -1) + 1
+        return self._counters[title]
+
+    def _named(self, given: str, name: str, what: str) -> str:
+        if name in self._names:
+            if given:
+                raise InputError(f"two are named {name}", f"give this {what} another name")
+            return self._named("", f"{name}.{self._count(name)}", what)
+        self._names.add(name)
+        return name
+
+    # Checks and operand mapping
+
+    def validate_dma_qos(self, dma_qos: int | None) -> None:
+        """A queue priority is 0 to 3, or not given."""
+        if dma_qos is not None and (isinstance(dma_qos, bool) or dma_qos not in range(4)):
+            raise InputError(f"dma_qos is 0, 1, 2, 3 or None, not {dma_qos!r}")
+
+    def _map_to_nd_access(self, views: Sequence[View]) -> list[View]:
+        """Operands of group collectives: any elements of a tensor, as an access pattern."""
+        return list(views)
+
+    def _map_to_hbm_tensors(self, views: Sequence[View]) -> list[View]:
+        """Operands of permutes: whole tensors in HBM."""
+        for view in views:
+            if not view.buffer.is_hbm:
+                raise InputError(f"a permute takes tensors in HBM, and {view} lies in {view.buffer}", "use a tiled one")
+            if not view.is_whole:
+                raise InputError("Cannot legalize strided load/store!", f"{view} is a part of one; use a tiled permute")
+        return list(views)
+
+    def combine_tiles(self, views: Sequence[View]) -> list[View]:
+        """Operands of tiled ops: tiles of any tensor, each as one access pattern."""
+        return list(views)
+
+    def _groups(self, groups: Groups, is_local: bool = False) -> Pairs:
+        found = tuple(tuple(int(m) for m in group) for group in groups)
+        check_groups(found, _ask)
+        check_members([m for g in found for m in g], self.lnc if is_local else self.world_size, is_local, _ask)
+        return found
+
+    def _pairs(self, pairs: Groups) -> Pairs:
+        found = tuple(tuple(int(m) for m in pair) for pair in pairs)
+        check_pairs(found, _ask)
+        check_members([m for p in found for m in p], self.world_size, False, _ask)
+        return found
+
+    def _types(self, dtype: Any, views: Iterable[View]) -> None:
+        """``dtype``, where it is given, is the type of the operands."""
+        if dtype is None:
+            return
+        wanted = element_type(dtype)
+        for view in views:
+            if view.element is not wanted:
+                raise InputError(f"dtype is {wanted}, and {view} has elements of {view.element}", "copy it first")
+
+    def _prepared(
+        self, srcs: Sequence[View], dsts: Sequence[View], dtype: Any, dma_qos: int | None, hbm: bool = False
+    ) -> dict[str, Any]:
+        """What all raw collectives do with their operands."""
+        self.validate_dma_qos(dma_qos)
+        self._types(dtype, (*srcs, *dsts))
+        mapped = self._map_to_hbm_tensors if hbm else self._map_to_nd_access
+        return {"srcs": mapped(srcs), "dsts": mapped(dsts), "dma_qos": dma_qos}
+
+    # Group collectives
+
+    def all_reduce_cc_raw(
+        self,
+        op: Any,
+        srcs: Sequence[View],
+        dsts: Sequence[View],
+        replica_groups: Groups,
+        dtype: Any = None,
+        tiled: bool = False,
+        dma_qos: int | None = None,
+        *,
+        is_local: bool = False,
+        name: str | None = None,
+    ) -> Instruction:
+        """All-reduce. ``is_local``: among the cores of each rank; groups are then of cores."""
+        cls = TiledAllReduceOp if tiled else AllReduceOp
+        groups = self._groups(replica_groups, is_local)
+        prepared = self._prepared(srcs, dsts, dtype, dma_qos)
+        return self.insert_raw_cc(
+            cls(**prepared, op=reduction(op), replica_groups=groups, is_local=is_local, name=name)
+        )
+
+    def all_reduce_cc(
+        self,
+        op: Any,
+        srcs: Sequence[View],
+        dsts: Sequence[View],
+        dtype: Any = None,
+        tiled: bool = False,
+        dma_qos: int | None = None,
+    ) -> Instruction:
+        """All-reduce over all ranks."""
+        groups = parallel_state.gen_all_worker_group(self.world_size)
+        return self.all_reduce_cc_raw(op, srcs, dsts, groups, dtype, tiled, dma_qos)
+
+    def all_gather_cc_raw(
+        self,
+        srcs: Sequence[View],
+        dsts: Sequence[View],
+        replica_groups: Groups,
+        all_gather_dim: int,
+        dtype: Any = None,
+        dma_qos: int | None = None,
+        *,
+        is_local: bool = False,
+        name: str | None = None,
+    ) -> Instruction:
+        """All-gather along dimension 0 (partition) or 1 (free)."""
+        groups = self._groups(replica_groups, is_local)
+        prepared = self._prepared(srcs, dsts, dtype, dma_qos)
+        return self.insert_raw_cc(
+            AllGatherOp(**prepared, replica_groups=groups, all_gather_dim=all_gather_dim, is_local=is_local, name=name)
+        )
+
+    def all_gather_cc(
+        self,
+        srcs: Sequence[View],
+        dsts: Sequence[View],
+        all_gather_dim: int,
+        dtype: Any = None,
+        dma_qos: int | None = None,
+    ) -> Instruction:
+        """All-gather over all ranks."""
+        groups = parallel_state.gen_all_worker_group(self.world_size)
+        return self.all_gather_cc_raw(srcs, dsts, groups, all_gather_dim, dtype, dma_qos)
+
+    def reduce_scatter_cc_raw(
+        self,
+        op: Any,
+        srcs: Sequence[View],
+        dsts: Sequence[View],
+        replica_groups: Groups,
+        reduce_scatter_dim: int,
+        dtype: Any = None,
+        dma_qos: int | None = None,
+        *,
+        is_local: bool = False,
+        name: str | None = None,
+    ) -> Instruction:
+        """Reduce-scatter along dimension 0 (partition) or 1 (free)."""
+        groups = self._groups(replica_groups, is_local)
+        prepared = self._prepared(srcs, dsts, dtype, dma_qos)
+        return self.insert_raw_cc(
+            ReduceScatterOp(
+                **prepared,
+                op=reduction(op),
+                replica_groups=groups,
+                reduce_scatter_dim=reduce_scatter_dim,
+                is_local=is_local,
+                name=name,
+            )
+        )
+
+    def reduce_scatter_cc(
+        self,
+        op: Any,
+        srcs: Sequence[View],
+        dsts: Sequence[View],
+        reduce_scatter_dim: int,
+        dtype: Any = None,
+        dma_qos: int | None = None,
+    ) -> Instruction:
+        """Reduce-scatter over all ranks."""
+        groups = parallel_state.gen_all_worker_group(self.world_size)
+        return self.reduce_scatter_cc_raw(op, srcs, dsts, groups, reduce_scatter_dim, dtype, dma_qos)
+
+    def all_to_all_cc_raw(
+        self,
+        srcs: Sequence[View],
+        dsts: Sequence[View],
+        replica_groups: Groups,
+        split_dimension: int | None,
+        concat_dimension: int | None,
+        dtype: Any = None,
+        dma_qos: int | None = None,
+        *,
+        is_local: bool = False,
+        name: str | None = None,
+    ) -> Instruction:
+        """All-to-all: splits one dimension, joins another (or the same)."""
+        groups = self._groups(replica_groups, is_local)
+        prepared = self._prepared(srcs, dsts, dtype, dma_qos)
+        return self.insert_raw_cc(
+            AlltoAllOp(
+                **prepared,
+                replica_groups=groups,
+                split_dimension=split_dimension,
+                concat_dimension=concat_dimension,
+                is_local=is_local,
+                name=name,
+            )
+        )
+
+    def all_to_all_cc(
+        self,
+        srcs: Sequence[View],
+        dsts: Sequence[View],
+        split_dimension: int | None,
+        concat_dimension: int | None,
+        dtype: Any = None,
+        dma_qos: int | None = None,
+    ) -> Instruction:
+        """All-to-all over all ranks."""
+        groups = parallel_state.gen_all_worker_group(self.world_size)
+        return self.all_to_all_cc_raw(srcs, dsts, groups, split_dimension, concat_dimension, dtype, dma_qos)
+
+    def all_to_all_v_cc_raw(
+        self,
+        srcs: Sequence[View],
+        dsts: Sequence[View],
+        replica_groups: Groups,
+        metadata: View,
+        recv_counts_known: bool = False,
+        has_rdispls: bool = False,
+        phase: str = "",
+        dtype: Any = None,
+        dma_qos: int | None = None,
+        *,
+        uniform_send: bool = False,
+        is_local: bool = False,
+        name: str | None = None,
+    ) -> Instruction:
+        """Variable all-to-all, or its halves ``prepare`` and ``trigger``; ``uniform_send``: a variable all-gather.
+
+        ``metadata`` is uint32, ``[rows, group]`` or ``[1, rows, group]``: counts and displacements to send, counts to
+        receive (written unless ``recv_counts_known``), and with ``has_rdispls`` displacements at the receiver.
+        """
+        if phase not in ("", "prepare", "trigger"):
+            raise InputError(f"the phase is 'prepare', 'trigger' or empty, not {phase!r}")
+        groups = self._groups(replica_groups, is_local)
+        rows, members = 3 + has_rdispls, len(groups[0])
+        if metadata.shape not in ((rows, members), (1, rows, members)) or metadata.element.name not in ("u32", "s32"):
+            raise InputError(
+                f"the metadata is uint32 of shape {[rows, members]}, and {metadata} has elements of {metadata.element}"
+            )
+        prepared = self._prepared(srcs, dsts, dtype, dma_qos)
+        return self.insert_raw_cc(
+            AlltoAllVOp(
+                **prepared,
+                replica_groups=groups,
+                metadata=metadata,
+                recv_counts_known=recv_counts_known,
+                has_rdispls=has_rdispls,
+                uniform_send=uniform_send,
+                phase=phase,
+                is_local=is_local,
+                name=name,
+            )
+        )
+
+    def broadcast_cc_raw(
+        self,
+        srcs: Sequence[View],
+        dsts: Sequence[View],
+        replica_groups: Groups,
+        broadcast_sizes: Sequence[int],
+        dtype: Any = None,
+        dma_qos: int | None = None,
+        *,
+        is_local: bool = False,
+        name: str | None = None,
+    ) -> Instruction:
+        """Broadcast from the first of each group. ``broadcast_sizes``: the extents that are sent; empty: all."""
+        groups = self._groups(replica_groups, is_local)
+        prepared = self._prepared(srcs, dsts, dtype, dma_qos)
+        return self.insert_raw_cc(
+            BroadcastOp(
+                **prepared,
+                replica_groups=groups,
+                broadcast_sizes=tuple(map(int, broadcast_sizes)),
+                is_local=is_local,
+                name=name,
+            )
+        )
+
+    def broadcast_cc(
+        self,
+        srcs: Sequence[View],
+        dsts: Sequence[View],
+        broadcast_sizes: Sequence[int],
+        dtype: Any = None,
+        dma_qos: int | None = None,
+    ) -> Instruction:
+        """Broadcast from rank 0 to all."""
+        groups = parallel_state.gen_all_worker_group(self.world_size)
+        return self.broadcast_cc_raw(srcs, dsts, groups, broadcast_sizes, dtype, dma_qos)
+
+    # Permutes
+
+    def collective_permute_cc_raw(
+        self,
+        srcs: Sequence[View],
+        dsts: Sequence[View],
+        replica_groups: Groups,
+        dtype: Any = None,
+        dma_qos: int | None = None,
+        *,
+        is_local: bool = False,
+        name: str | None = None,
+    ) -> Instruction:
+        """Send whole tensors to the next in each group."""
+        groups = self._groups(replica_groups, is_local)
+        prepared = self._prepared(srcs, dsts, dtype, dma_qos, hbm=True)
+        return self.insert_raw_cc(CollectivePermuteOp(**prepared, replica_groups=groups, is_local=is_local, name=name))
+
+    def collective_permute_cc(
+        self, srcs: Sequence[View], dsts: Sequence[View], dtype: Any = None, dma_qos: int | None = None
+    ) -> Instruction:
+        """Send whole tensors to the next rank."""
+        groups = parallel_state.gen_all_collective_permute_config(self.world_size)
+        return self.collective_permute_cc_raw(srcs, dsts, groups, dtype, dma_qos)
+
+    def collective_permute_reduce_cc_raw(
+        self,
+        op: Any,
+        srcs: Sequence[View],
+        dsts: Sequence[View],
+        src_tgt_pairs: Groups,
+        dtype: Any = None,
+        dma_qos: int | None = None,
+        *,
+        extension: bool = False,
+        name: str | None = None,
+    ) -> Instruction:
+        """Send the reduction of two tensors along pairs: refused by the source, made with ``extension=True``."""
+        prepared = self._prepared(srcs, dsts, dtype, dma_qos)
+        return self.insert_raw_cc(
+            CollectivePermuteReduceOp(
+                **prepared, op=reduction(op), src_tgt_pairs=self._pairs(src_tgt_pairs), extension=extension, name=name
+            )
+        )
+
+    def tiled_collective_permute_cc_raw(
+        self,
+        srcs: Sequence[View],
+        dsts: Sequence[View],
+        src_tgt_pairs: Groups,
+        dtype: Any = None,
+        dma_qos: int | None = None,
+        *,
+        name: str | None = None,
+    ) -> Instruction:
+        """Send tiles along pairs; a rank that is no target keeps what it has."""
+        prepared = self._tiles(srcs, dsts, dtype, dma_qos)
+        return self.insert_raw_cc(
+            TiledCollectivePermuteOp(**prepared, src_tgt_pairs=self._pairs(src_tgt_pairs), name=name)
+        )
+
+    def tiled_collective_permute_implicit_cc_raw(
+        self,
+        srcs: Sequence[View],
+        dsts: Sequence[View],
+        replica_groups: Groups,
+        channel_id: int,
+        num_channels: int,
+        dtype: Any = None,
+        dma_qos: int | None = None,
+        *,
+        is_local: bool = False,
+        name: str | None = None,
+    ) -> Instruction:
+        """Send tiles to the next in each group, on one of 1, 2 or 4 channels; odd channels go round the other way."""
+        groups = self._groups(replica_groups, is_local)
+        channel = self._channel(channel_id, num_channels)
+        return self.insert_raw_cc(
+            TiledCollectivePermuteOp(
+                **self._tiles(srcs, dsts, dtype, dma_qos),
+                **channel,
+                replica_groups=groups,
+                is_local=is_local,
+                name=name,
+            )
+        )
+
+    def tiled_collective_permute_reduce_implicit_cc_raw(
+        self,
+        op: Any,
+        srcs: Sequence[View],
+        dsts: Sequence[View],
+        replica_groups: Groups,
+        channel_id: int,
+        num_channels: int,
+        dtype: Any = None,
+        dma_qos: int | None = None,
+        *,
+        is_local: bool = False,
+        name: str | None = None,
+    ) -> Instruction:
+        """Send the reduction of two tiles to the next in each group, on one of several channels."""
+        groups = self._groups(replica_groups, is_local)
+        channel = self._channel(channel_id, num_channels)
+        alu = reduction(op, "err_instruction_unsupported_op")
+        return self.insert_raw_cc(
+            TiledCollectivePermuteReduceOp(
+                **self._tiles(srcs, dsts, dtype, dma_qos),
+                **channel,
+                op=alu,
+                replica_groups=groups,
+                is_local=is_local,
+                name=name,
+            )
+        )
+
+    def _tiles(self, srcs: Sequence[View], dsts: Sequence[View], dtype: Any, dma_qos: int | None) -> dict[str, Any]:
+        self.validate_dma_qos(dma_qos)
+        self._types(dtype, (*srcs, *dsts))
+        return {"srcs": self.combine_tiles(srcs), "dsts": self.combine_tiles(dsts), "dma_qos": dma_qos}
+
+    def _channel(self, channel_id: int, num_channels: int) -> dict[str, Any]:
+        if num_channels not in (1, 2, 4):
+            raise InputError(f"num_channels is 1, 2 or 4, not {num_channels}")
+        if channel_id not in range(num_channels):
+            raise InputError(f"channel_id {channel_id} is none of the {num_channels} channels")
+        return {"channel_id": channel_id, "num_channels": num_channels}
+
+    # Point to point
+
+    def send_cc_raw(self, srcs: Sequence[View], peer_id: int, dma_qos: int | None = None) -> Instruction:
+        """Send to a rank; does not wait for it."""
+        self._peer(peer_id)
+        self.validate_dma_qos(dma_qos)
+        return self.insert_raw_cc(SendOp(srcs=self._map_to_nd_access(srcs), peer_id=peer_id, dma_qos=dma_qos))
+
+    def recv_cc_raw(self, dsts: Sequence[View], peer_id: int, dma_qos: int | None = None) -> Instruction:
+        """Receive what a rank sends."""
+        self._peer(peer_id)
+        self.validate_dma_qos(dma_qos)
+        return self.insert_raw_cc(RecvOp(dsts=self._map_to_nd_access(dsts), peer_id=peer_id, dma_qos=dma_qos))
+
+    def _peer(self, peer_id: int) -> None:
+        if peer_id not in range(self.world_size):
+            raise InputError(f"peer {peer_id} is none of the {self.world_size} ranks")
+
+    def sendrecv(
+        self,
+        dst: View,
+        src: View,
+        send_to_rank: int,
+        recv_from_rank: int,
+        pipe_id: int,
+        use_gpsimd_dma: bool = False,
+        dma_qos: int | None = None,
+        mask: bool | None = None,
+        deps: Sequence[str] | None = None,
+        name: str | None = None,
+    ) -> Instruction | None:
+        """Exchange tiles with other cores of the rank. With ``mask=False`` nothing is inserted."""
+        self.validate_dma_qos(dma_qos)
+        if not scalar_mask(mask, "sendrecv can only support scalar mask"):
+            return None
+        dst, src = self.combine_tiles([dst, src])
+        return self.insert(
+            SendRecvOp(
+                srcs=[src],
+                dsts=[dst],
+                send_to_rank=self._core_id(send_to_rank, "The sendToRank must be a integer"),
+                recv_from_rank=self._core_id(recv_from_rank, "The recvFromRank must be a integer"),
+                pipe_id=_integer(pipe_id, "The pipeId must be a integer"),
+                use_gpsimd_dma=bool(use_gpsimd_dma),
+                dma_qos=dma_qos,
+                deps=tuple(deps or ()),
+                name=name,
+            )
+        )
+
+    def sendrecv_cce(
+        self,
+        dst: View,
+        src: View,
+        send_to_rank: int,
+        recv_from_ranks: Sequence[int],
+        op: Any,
+        pipe_id: int,
+        dma_qos: int | None = None,
+        mask: bool | None = None,
+        deps: Sequence[str] | None = None,
+        name: str | None = None,
+    ) -> Instruction | None:
+        """Send to a core of the rank, and get the reduction of what several cores send."""
+        self.validate_dma_qos(dma_qos)
+        if not scalar_mask(mask, "sendrecv_cce can only support scalar mask"):
+            return None
+        dst, src = self.combine_tiles([dst, src])
+        return self.insert(
+            SendRecvCCEOp(
+                srcs=[src],
+                dsts=[dst],
+                op=reduction(op),
+                send_to_rank=self._core_id(send_to_rank, "The sendToRank must be a integer"),
+                recv_from_ranks=tuple(self._core_id(r, "The recvFromRank must be a integer") for r in recv_from_ranks),
+                pipe_id=_integer(pipe_id, "The pipeId must be a integer"),
+                dma_qos=dma_qos,
+                deps=tuple(deps or ()),
+                name=name,
+            )
+        )
+
+    def _core_id(self, core: Any, text: str) -> int:
+        found = _integer(core, text)
+        if not 0 <= found < self.lnc:
+            raise InputError(f"core {found} is none of the {self.lnc} cores of a rank")
+        return found
+
+    # Cores, ranks, the grid
+
+    def core_barrier(
+        self, wait_target: View, cores: Sequence[int], engine: str = "gpsimd", name: str | None = None
+    ) -> Instruction:
+        """Wait until ``cores`` have come here, so that what they wrote to ``wait_target`` is there."""
+        if not wait_target.buffer.is_hbm:
+            raise InputError("core_barrier can only wait for HBM Tensor.")
+        if not wait_target.is_whole:
+            raise InputError("core_barrier can only wait for full HBM Tensor, but tile of HBM Tensor is passed in.")
+        return self._barrier(cores, engine, name)
+
+    def _barrier(self, cores: Sequence[int], engine: str = "gpsimd", name: str | None = None) -> Instruction:
+        if self.arch < CORE_BARRIER_ARCH:
+            raise InputError(f"core_barrier needs architecture level {CORE_BARRIER_ARCH} or more, not {self.arch}")
+        found = tuple(int(c) for c in cores)
+        check_members(found, self.lnc, True, _ask)
+        if self.core not in found or len(set(found)) != len(found):
+            raise InputError(f"core {self.core} waits at a barrier of the cores {list(found)}", "list each core once")
+        semaphore = self.tensor((1, 1), "u32", Space.SBUF, f"semaphore-{self._count('semaphore')}")
+        (data,) = self.combine_tiles([semaphore])
+        inst = self.insert(CoreBarrierOp(data=data, cores=found, engine=engine, name=name))
+        self.program_barriers.append(inst.label)
+        return inst
+
+    def rank_id(
+        self, dst: View | None = None, world_size: int | None = None, mask: Any = None, name: str | None = None
+    ) -> Register:
+        """The number of this rank, in a register; in ``dst`` too, where that is given. A mask of 0 gives 0."""
+        masked = scalar_mask(mask, "rank_id can only support scalar mask")
+        inst = self.insert(GetGlobalRankId(world_size=world_size or self.world_size, name=name))
+        assert inst.result is not None
+        register = Register(self, inst.result)
+        if isinstance(masked, Register):
+            register = register * masked.ne(0)
+        elif not masked:
+            register = register * 0
+        if dst is not None:
+            self.register_store(dst, register)
+        return register
+
+    def cur_processing_rank_id(
+        self,
+        iteration_id: int,
+        replica_groups: Groups,
+        channel_id: int = 0,
+        num_channels: int = 1,
+        name: str | None = None,
+    ) -> Register:
+        """The rank whose data this rank holds after ``iteration_id`` steps of an implicit permute, in a register."""
+        groups = self._groups(replica_groups)
+        op = GetCurProcessingRankID(
+            iteration_id=int(iteration_id),
+            replica_groups=groups,
+            channel_id=channel_id,
+            num_channels=num_channels,
+            name=name,
+        )
+        inst = self.insert(op)
+        assert inst.result is not None
+        return Register(self, inst.result)
+
+    def sync_program(self, axes: Sequence[int] | None = None) -> list[Instruction]:
+        """Make the programs that differ along ``axes`` of the grid (all of them if None) meet; returns the barriers."""
+        wanted = {int(a) for a in (range(len(self.program_axes)) if axes is None else axes)}
+        if not wanted <= set(range(len(self.program_axes))):
+            raise InputError(f"the grid {[a.extent for a in self.program_axes]} has no axis {max(wanted)}")
+        cores = [
+            core
+            for core, ids in enumerate(program_ids(self.program_axes))
+            if all(ids[a.axis] == int(a) for a in self.program_axes if a.axis not in wanted)
+        ]
+        return [self._barrier(cores)] if len(cores) > 1 else []
+
+    def post_process_spmd_grid(self, grid: Sequence[int] | None) -> tuple[int, ...]:
+        """Lay the launch grid over the cores, row by row; returns this core's program ids.
+
+        Each program of the grid is a core of the rank, so there may not be more of them than cores.
+        """
+        extents = tuple(int(n) for n in grid or ())
+        ids = program_ids([ProgramAxis(0, a, n) for a, n in enumerate(extents)])
+        if any(n < 1 for n in extents) or len(ids) > self.lnc:
+            raise InputError(
+                f"a grid of {list(extents)} has {len(ids)} programs, and a rank has {self.lnc} cores",
+                f"say lnc={len(ids)}: each program of the grid is a core",
+            )
+        mine = ids[self.core] if self.core < len(ids) else (0,) * len(extents)
+        self.program_axes = tuple(ProgramAxis(i, a, n) for a, (i, n) in enumerate(zip(mine, extents, strict=True)))
+        return mine
+
+    def post_process_allreduce_result(
+        self,
+        program_axes: Sequence[Any] = (),
+        reduce_axes: Sequence[Any] = (),
+        parallel_axes: Sequence[Any] = (),
+        is_async: bool = False,
+    ) -> list[Instruction]:
+        """Make the result of an all-reduce over program axes seen by its consumers; returns the barriers.
+
+        Args:
+            program_axes: axes of the grid that were reduced over.
+            reduce_axes: loop axes that were reduced over.
+            parallel_axes: what runs beside it: axes of the grid among them meet too.
+            is_async: the result is waited for elsewhere: no barrier.
+        """
+        if any(not isinstance(a, ProgramAxis) for a in program_axes):
+            raise InputError(
+                "program_axes of all_reduce must be program_id! Consider use loop_reduce or reduce instead."
+            )
+        if any(isinstance(a, ProgramAxis) for a in reduce_axes):
+            raise InputError("reduce_axes of all_reduce cannot be program_id!")
+        axes = {a.axis for a in (*program_axes, *parallel_axes) if isinstance(a, ProgramAxis)}
+        return [] if is_async or not axes else self.sync_program(sorted(axes))
+
+    def program_id(self, axis: int = 0) -> ProgramAxis:
+        """This program's number along an axis of the grid."""
+        if axis not in range(len(self.program_axes)):
+            raise InputError(f"the launch grid has {len(self.program_axes)} axes, and so no axis {axis}")
+        return self.program_axes[axis]
+
+    # Computation
+
+    def compute(
+        self,
+        function: str,
+        outs: Sequence[View],
+        ins: Sequence[View] = (),
+        *,
+        engine: str = "",
+        name: str | None = None,
+        **params: Value,
+    ) -> Instruction:
+        """A computation of one engine, by its name in `compute`."""
+        fields = ComputeFields(function, tuple(sorted(params.items())), engine)
+        return self._emit(InstCompute, function, fields, outs, ins, name=name)
+
+    def dma_copy(self, dst: View, src: View, dma_qos: int | None = None, name: str | None = None) -> Instruction:
+        """Copy; where the types differ, values are converted by way of f32."""
+        self.validate_dma_qos(dma_qos)
+        if dst.size != src.size:
+            raise InputError(f"a copy from {src} to {dst}: they have {src.size} and {dst.size} elements")
+        fields = CopyFields(dma_qos=-1 if dma_qos is None else dma_qos)
+        return self._emit(InstDMACopy, "DMACopy", fields, [dst], [src], name=name)
+
+    def register_alu(self, op: str, left: int | Register, right: int | Register | None = None) -> Register:
+        """Arithmetic on registers and numbers; ``move`` takes one operand."""
+        registers = [v.value for v in (left, right) if isinstance(v, Register)]
+        numbers = [None if v is None or isinstance(v, Register) else int(v) for v in (left, right)]
+        inst = self._emit(InstRegisterAlu, "RegisterAlu", AluFields(op, *numbers), registers=registers, result=True)
+        assert inst.result is not None
+        return Register(self, inst.result)
+
+    def register_load(self, src: View) -> Register:
+        """Read a register from a view of one element."""
+        inst = self._emit(InstRegisterLoad, "RegisterLoad", Fields(), ins=[_one_element(src)], result=True)
+        assert inst.result is not None
+        return Register(self, inst.result)
+
+    def register_store(self, dst: View, register: Register) -> Instruction:
+        """Write a register to a view of one element."""
+        return self._emit(InstRegisterStore, "RegisterStore", Fields(), [_one_element(dst)], registers=[register.value])
+
+
+def reduction(op: Any, text: str = "") -> AluOp:
+    """The reduction that ``op`` says; ``text`` is the error where there is none."""
+    try:
+        return AluOp.of(op)
+    except ValueError as error:
+        raise InputError(text or str(error), "reductions are add, multiply, maximum, minimum, average") from None
+
+
+def scalar_mask(mask: Any, text: str) -> Any:
+    """The mask, True where there is none; ``text`` is the error where it is no scalar."""
+    if mask is None or isinstance(mask, Register):
+        return True if mask is None else mask
+    if getattr(mask, "shape", ()) != () or (not isinstance(mask, (bool, int)) and not hasattr(mask, "item")):
+        raise InputError(text)
+    return bool(mask)
+
+
+def author_line() -> str:
+    """``file.py:line`` of whoever called us, the first frame outside of this package; empty where there is none."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(HERE):
+        frame = frame.f_back  # type: ignore[assignment]
+    return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def _integer(value: Any, text: str) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or isinstance(value, Register):
+        raise InputError(text)
+    return int(value)
+
+
+def _one_element(view: View) -> View:
+    if view.size != 1:
+        raise InputError(f"a register holds one element, and {view} has {view.size}")
+    return view
+
+
+def _ask(holds: object, text: str) -> None:
+    if not holds:
+        raise InputError(text)

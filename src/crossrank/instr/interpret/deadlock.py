@@ -1,0 +1,67 @@
+"""Says who waits for whom when nobody can go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crossrank.instr.dialect import InstRecv
+
+if TYPE_CHECKING:
+    from crossrank.instr.interpret.machine import Core, Machine, Place
+
+SHOWN = 8
+
+
+def deadlock_message(machine: Machine) -> str:
+    """One line for the whole, then one for each core of a cycle (or of those that wait for one that has ended)."""
+    waiting = [c for c in machine.cores.values() if c.meeting is not None]
+    shown = _cycle(machine, waiting) or waiting
+    lines = [_line(machine, core) for core in shown[:SHOWN]]
+    more = len(waiting) - len(lines)
+    if more > 0:
+        lines.append(f"and {more} more wait")
+    return "\n".join([f"deadlock: {len(waiting)} of {len(machine.cores)} cores wait and none can go on", *lines])
+
+
+def _awaited(core: Core) -> list[Place]:
+    """The cores that a core waits for."""
+    meeting = core.meeting
+    assert meeting is not None
+    inst = meeting.came[core.place].inst
+    if isinstance(inst, InstRecv) and not meeting.missing:
+        return [(inst.fields.peer_id, core.place[1])]
+    return meeting.missing
+
+
+def _cycle(machine: Machine, waiting: list[Core]) -> list[Core]:
+    """Cores that wait for one another in a circle; empty where all wait for some that have ended."""
+    state: dict[Place, int] = {}
+    for start in waiting:
+        path: list[Core] = []
+        core: Core | None = start
+        while core is not None and core.meeting is not None and state.get(core.place, 0) == 0:
+            state[core.place] = 1
+            path.append(core)
+            core = next((machine.cores[p] for p in _awaited(core) if p in machine.cores), None)
+        if core is not None and core in path:
+            return path[path.index(core) :]
+    return []
+
+
+def _line(machine: Machine, core: Core) -> str:
+    meeting = core.meeting
+    assert meeting is not None
+    awaited = _awaited(core)
+    named = ", ".join(f"{machine.title(p)} {_state(machine, p)}" for p in awaited[:3])
+    if len(awaited) > 3:
+        named += f" and {len(awaited) - 3} more"
+    return f"{machine.title(core.place)} waits in {meeting.came[core.place].where} for {named}"
+
+
+def _state(machine: Machine, place: Place) -> str:
+    core = machine.cores.get(place)
+    if core is None:
+        return "(which is not there)"
+    if core.meeting is None:
+        return "(which has ended)" if core.ended else "(which runs)"
+    return f"(which waits in {core.meeting.came[place].where})"

@@ -1,0 +1,162 @@
+"""A kernel as a module: the programs of all cores of a rank, and what they were traced for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from xdsl.dialects.builtin import IntAttr, ModuleOp, StringAttr
+from xdsl.ir import Attribute
+from xdsl.parser import Parser
+from xdsl.utils.exceptions import ParseError, VerifyException
+
+from crossrank.errors import InputError
+from crossrank.instr.dialect import InstCollectiveCompute, ProgramOp, TensorOp, context
+from crossrank.instr.verify import check_members
+
+
+class Kernel:
+    """A module of the dialect, seen as a kernel.
+
+    Attributes:
+        module: one program for each core of a rank; every rank runs them.
+    """
+
+    def __init__(self, module: ModuleOp) -> None:
+        self.module = module
+
+    @staticmethod
+    def of(
+        programs: Sequence[ProgramOp],
+        *,
+        name: str = "kernel",
+        world_size: int = 1,
+        lnc: int = 1,
+        has_collectives: bool = False,
+    ) -> Kernel:
+        """The kernel of these programs, one a core.
+
+        Args:
+            programs: in order of their cores; cores without one have nothing to do.
+            name: the kernel's.
+            world_size: how many ranks it was traced for.
+            lnc: how many cores a rank has.
+            has_collectives: whether lowering of collectives has something to look at.
+        """
+        attributes: dict[str, Attribute] = {
+            "instr.kernel": StringAttr(name),
+            "instr.world_size": IntAttr(world_size),
+            "instr.lnc": IntAttr(lnc),
+        }
+        if has_collectives:
+            attributes["instr.has_collectives"] = IntAttr(1)
+        return Kernel(ModuleOp(list(programs), attributes))
+
+    def _number(self, key: str, default: int) -> int:
+        found = self.module.attributes.get(f"instr.{key}")
+        return int(found.data) if isinstance(found, IntAttr) else default
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        found = self.module.attributes.get("instr.kernel")
+        return found.data if isinstance(found, StringAttr) else "kernel"
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks it is for."""
+        return self._number("world_size", 1)
+
+    @property
+    def lnc(self) -> int:
+        """How many cores a rank has."""
+        return self._number("lnc", len(self.programs))
+
+    @property
+    def has_collectives(self) -> bool:
+        """Whether a collective was inserted that only says who talks to whom."""
+        return bool(self._number("has_collectives", 0))
+
+    @property
+    def programs(self) -> list[ProgramOp]:
+        """The programs, by core."""
+        return sorted((op for op in self.module.ops if isinstance(op, ProgramOp)), key=lambda p: p.index)
+
+    def inputs(self) -> list[TensorOp]:
+        """Its inputs in order, as the first core that has them declares them."""
+        return self._declared(lambda t: (t.fields.input,) if t.fields.input >= 0 else ())
+
+    def outputs(self) -> list[TensorOp]:
+        """Its outputs in order, as the first core that has them declares them."""
+        return self._declared(lambda t: t.fields.outputs)
+
+    def _declared(self, positions: Callable[[TensorOp], tuple[int, ...]]) -> list[TensorOp]:
+        found: dict[int, TensorOp] = {}
+        for program in self.programs:
+            for tensor in program.tensors().values():
+                for position in positions(tensor):
+                    found.setdefault(position, tensor)
+        return [found[n] for n in sorted(found)]
+
+    def core_of(self, tensor: TensorOp) -> int:
+        """The core whose program declares a tensor."""
+        program = tensor.parent_op()
+        assert isinstance(program, ProgramOp)
+        return program.index
+
+    def verify(self) -> None:
+        """Raise an InputError where something cannot be."""
+        try:
+            self.module.verify()
+        except VerifyException as error:
+            raise InputError(str(error).splitlines()[0]) from None
+        cores = [p.index for p in self.programs]
+        if not cores or len(set(cores)) != len(cores) or max(cores) >= self.lnc:
+            raise InputError(f"the programs are for the cores {cores}, and a rank has {self.lnc}")
+        for program in self.programs:
+            for inst in program.instructions():
+                if isinstance(inst, InstCollectiveCompute):
+                    self._check_members(program, inst)
+        self._check_shared()
+
+    def _check_members(self, program: ProgramOp, inst: InstCollectiveCompute) -> None:
+        fields = inst.fields
+
+        def ask(holds: object, text: str) -> None:
+            if not holds:
+                raise InputError(f"core {program.index}: {inst.label}: {text}")
+
+        listed = [m for g in (*fields.replica_groups, *fields.src_target_pairs) for m in g]
+        check_members(listed, self.lnc if fields.is_local else self.world_size, fields.is_local, ask)
+        cores = [c for c in (fields.send_to_rank, *fields.recv_from_ranks) if fields.kind.is_point_to_point]
+        check_members(cores, self.lnc, True, ask)
+
+    def _check_shared(self) -> None:
+        """Shared tensors of one name have one type on all cores; an alias speaks of a tensor that is there."""
+        by_core = {p.index: p.tensors() for p in self.programs}
+        shared: dict[str, TensorOp] = {}
+        for core, tensors in by_core.items():
+            for name, tensor in tensors.items():
+                if tensor.type.space.is_shared and shared.setdefault(name, tensor).type != tensor.type:
+                    raise InputError(
+                        f"core {core}: the shared tensor {name} has the type {tensor.type}, on another core "
+                        f"{shared[name].type}"
+                    )
+                if tensor.fields.of and tensor.fields.of not in by_core.get(tensor.fields.core, {}):
+                    raise InputError(
+                        f"core {core}: {name} is an alias of {tensor.fields.of} on core {tensor.fields.core}, which "
+                        "has no such tensor"
+                    )
+
+    def __str__(self) -> str:
+        return str(self.module) + "\n"
+
+
+def read_kernel(text: str, path: str = "the text") -> Kernel:
+    """Read a kernel from its text, and verify it."""
+    try:
+        kernel = Kernel(Parser(context(), text, path).parse_module())
+    except ParseError as error:
+        place, *rest = str(error).strip().splitlines()
+        raise InputError(f"{place}: {rest[-1].strip() if rest else 'cannot be read'}") from None
+    kernel.verify()
+    return kernel

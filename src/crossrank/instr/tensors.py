@@ -1,0 +1,331 @@
+"""What a kernel holds while it is traced: tensors, views of them, and registers.
+
+A `View` is a tensor with an access pattern, shaped like an array: it is indexed, reshaped and permuted without an
+instruction, and becomes an access when an instruction takes it. Nothing here has a value; a `Register` gets one when
+the program runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from crossrank.collective.dtypes import DType, dtype, dtype_of
+from crossrank.errors import InputError
+from crossrank.instr.access import AccessPattern, Index, expanded
+from crossrank.instr.dialect import TensorOp
+from crossrank.instr.kinds import Space
+
+if TYPE_CHECKING:
+    from crossrank.instr.builder import KernelBuilder
+
+
+def element_type(given: Any) -> DType:
+    """The element type that a NumPy dtype, an XLA name, a NumPy name or one of ours says."""
+    if isinstance(given, DType):
+        return given
+    try:
+        return dtype(given) if isinstance(given, str) and given != "float" else dtype_of(np.dtype(given))
+    except (ValueError, TypeError):
+        pass
+    try:
+        return dtype_of(np.dtype(given))
+    except (ValueError, TypeError):
+        raise InputError(
+            f"{given!r} is no element type", "give one of nki.language, NumPy or XLA: f32, bfloat16, …"
+        ) from None
+
+
+class Register:
+    """A scalar of 32 bits that a program computes while it runs.
+
+    Arithmetic and comparisons with ints and other registers become instructions. It has no value while a kernel is
+    traced, so that Python cannot branch on it.
+    """
+
+    def __init__(self, builder: KernelBuilder, value: SSAValue) -> None:
+        self.builder = builder
+        self.value = value
+
+    def _alu(self, op: str, left: Any, right: Any) -> Register:
+        return self.builder.register_alu(op, left, right)
+
+    def __add__(self, other: int | Register) -> Register:
+        return self._alu("add", self, other)
+
+    def __radd__(self, other: int) -> Register:
+        return self._alu("add", other, self)
+
+    def __sub__(self, other: int | Register) -> Register:
+        return self._alu("subtract", self, other)
+
+    def __rsub__(self, other: int) -> Register:
+        return self._alu("subtract", other, self)
+
+    def __mul__(self, other: int | Register) -> Register:
+        return self._alu("multiply", self, other)
+
+    def __rmul__(self, other: int) -> Register:
+        return self._alu("multiply", other, self)
+
+    def __floordiv__(self, other: int | Register) -> Register:
+        return self._alu("divide", self, other)
+
+    def __mod__(self, other: int | Register) -> Register:
+        return self._alu("mod", self, other)
+
+    def __and__(self, other: int | Register) -> Register:
+        return self._alu("and", self, other)
+
+    def __or__(self, other: int | Register) -> Register:
+        return self._alu("or", self, other)
+
+    def __xor__(self, other: int | Register) -> Register:
+        return self._alu("xor", self, other)
+
+    def __lshift__(self, other: int | Register) -> Register:
+        return self._alu("shift_left", self, other)
+
+    def __rshift__(self, other: int | Register) -> Register:
+        return self._alu("shift_right", self, other)
+
+    def __neg__(self) -> Register:
+        return self._alu("subtract", 0, self)
+
+    def __lt__(self, other: int | Register) -> Register:
+        return self._alu("lt", self, other)
+
+    def __le__(self, other: int | Register) -> Register:
+        return self._alu("le", self, other)
+
+    def __gt__(self, other: int | Register) -> Register:
+        return self._alu("gt", self, other)
+
+    def __ge__(self, other: int | Register) -> Register:
+        return self._alu("ge", self, other)
+
+    def eq(self, other: int | Register) -> Register:
+        """1 where both are equal, else 0; ``==`` is Python's own, on the registers themselves."""
+        return self._alu("eq", self, other)
+
+    def ne(self, other: int | Register) -> Register:
+        """0 where both are equal, else 1."""
+        return self._alu("ne", self, other)
+
+    def _no_value(self) -> Any:
+        raise InputError(
+            "a register has no value while the kernel is traced",
+            "compute with it, index a tensor with it, or take it as an offset; Python cannot branch on it",
+        )
+
+    __bool__ = __int__ = __index__ = __float__ = _no_value
+
+
+@dataclass(frozen=True)
+class DynamicSlice:
+    """``size`` elements from ``start`` on, which may be a register (``nl.ds``)."""
+
+    start: int | Register
+    size: int
+
+
+KernelIndex = int | slice | EllipsisType | Register | DynamicSlice
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Elements of a tensor, shaped like an array.
+
+    Attributes:
+        tensor: the tensor.
+        pattern: which of its elements, counted in ``element``.
+        element: the element type: the tensor's own, or what its bytes are taken for.
+        registers: what is added to the offset: registers and what each is multiplied by.
+        index: a view of indices along the first dimension, and what each is multiplied by.
+        skip_outside: whether an index outside of the tensor leaves its elements out.
+    """
+
+    builder: KernelBuilder
+    tensor: TensorOp
+    pattern: AccessPattern
+    element: DType
+    registers: tuple[tuple[Register, int], ...] = ()
+    index: tuple[View, int] | None = None
+    skip_outside: bool = False
+
+    @staticmethod
+    def whole(builder: KernelBuilder, tensor: TensorOp) -> View:
+        """All of a tensor."""
+        return View(builder, tensor, AccessPattern.row_major(tensor.type.shape), tensor.type.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents."""
+        return self.pattern.shape
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions it has."""
+        return len(self.pattern.dims)
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        return self.pattern.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type, as NumPy knows it."""
+        assert self.element.numpy is not None
+        return self.element.numpy
+
+    @property
+    def buffer(self) -> Space:
+        """Where the tensor lies."""
+        return self.tensor.type.space
+
+    @property
+    def name(self) -> str:
+        """The tensor's name."""
+        return str(self.tensor.fields.name)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The strides, in elements."""
+        return self.pattern.strides
+
+    @property
+    def offset(self) -> int:
+        """The first element, registers left aside."""
+        return self.pattern.offset
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole tensor, in order and in its own type."""
+        return (
+            not self.registers
+            and self.index is None
+            and self.element is self.tensor.type.dtype
+            and self.pattern.covers(self.tensor.type.size)
+        )
+
+    @property
+    def partition_base(self) -> int:
+        """The partition with which a view of SBUF or PSUM begins."""
+        return self.offset // max(1, math.prod(self.tensor.type.shape[1:]))
+
+    def __str__(self) -> str:
+        return f"{self.name}{list(self.shape)}"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: KernelIndex | tuple[KernelIndex, ...]) -> View:
+        """NumPy's basic indexing; registers and ``ds`` too. An int or a register drops its dimension."""
+        self._no_index("index")
+        given = index if isinstance(index, tuple) else (index,)
+        plain: list[Index] = []
+        for i in given:
+            if isinstance(i, DynamicSlice):
+                start = 0 if isinstance(i.start, Register) else int(i.start)
+                plain.append(slice(start, start + i.size))
+            elif isinstance(i, Register):
+                plain.append(0)
+            elif isinstance(i, slice):
+                plain.append(slice(*(None if b is None else int(b) for b in (i.start, i.stop, i.step))))
+            elif i is Ellipsis:
+                plain.append(i)
+            else:
+                plain.append(int(i))
+        with _named(self):
+            pattern = self.pattern.indexed(plain)
+            places = expanded([cast(Index, n) if g is not Ellipsis else g for n, g in enumerate(given)], self.ndim)
+        added = list(self.registers)
+        for dimension, place in enumerate(places):
+            source = given[place] if isinstance(place, int) else None
+            register = source.start if isinstance(source, DynamicSlice) else source
+            if isinstance(register, Register):
+                added.append((register, self.pattern.strides[dimension]))
+        return replace(self, pattern=pattern, registers=tuple(added))
+
+    def reshape(self, *shape: int | Sequence[int]) -> View:
+        """The same elements under another shape; one extent may be -1."""
+        self._no_index("reshape")
+        wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        with _named(self):
+            return replace(self, pattern=self.pattern.reshaped([int(n) for n in cast(Sequence[int], wanted)]))
+
+    def permute(self, dims: Sequence[int]) -> View:
+        """The dimensions in another order."""
+        self._no_index("permute")
+        with _named(self):
+            return replace(self, pattern=self.pattern.permuted(dims))
+
+    def ap(
+        self,
+        pattern: Sequence[Sequence[int]],
+        offset: int = 0,
+        scalar_offset: Register | View | None = None,
+        vector_offset: View | None = None,
+        indirect_dim: int = 0,
+        dtype: Any = None,
+    ) -> View:
+        """Any elements of the tensor, by strides.
+
+        Element ``(i, j, …)`` is ``offset + i·stride_i + j·stride_j + …``, from the beginning of this view, in elements
+        of ``dtype`` where that is given.
+
+        Args:
+            pattern: ``[stride, extent]`` of each dimension.
+            offset: the first element.
+            scalar_offset: a register (or a view of one element): times the extents right of ``indirect_dim``, it is
+                added.
+            vector_offset: a view with an index for each element of the first dimension: times the extents right of
+                ``indirect_dim``, it takes the place of the first stride.
+            indirect_dim: see there.
+            dtype: what the tensor's bytes are taken for.
+        """
+        self._no_index("take a pattern of")
+        base = self.tensor.type
+        element = self.element if dtype is None else element_type(dtype)
+        start = self.offset * self.element.itemsize
+        if start % element.itemsize:
+            raise InputError(f"{self} begins within an element of {element}", "begin where an element does")
+        dims = tuple((int(s), int(n)) for s, n in pattern)
+        view = replace(self, pattern=AccessPattern(start // element.itemsize + int(offset), dims), element=element)
+        step = math.prod(base.shape[indirect_dim + 1 :])
+        if scalar_offset is not None:
+            register = (
+                scalar_offset if isinstance(scalar_offset, Register) else self.builder.register_load(scalar_offset)
+            )
+            view = replace(view, registers=(*view.registers, (register, step)))
+        if vector_offset is not None:
+            if vector_offset.size != dims[0][1]:
+                raise InputError(f"vector_offset has {vector_offset.size} indices for {dims[0][1]} rows of {self}")
+            moved = AccessPattern(view.offset, ((0, dims[0][1]), *dims[1:]))
+            view = replace(view, pattern=moved, index=(vector_offset, step))
+        return view
+
+    def _no_index(self, what: str) -> None:
+        if self.index is not None:
+            raise InputError(f"cannot {what} {self}, whose rows are found by a vector of indices", "do it before `.ap`")
+
+
+class _named:
+    """Says of which tensor a ValueError speaks."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, ValueError):
+            raise InputError(f"tensor {self._view.name}: {error}") from None

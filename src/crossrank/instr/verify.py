@@ -1,0 +1,131 @@
+"""What each kind of collective asks of its fields and operands; the texts are the source's where it has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from xdsl.utils.exceptions import VerifyException
+
+from crossrank.instr.fields import CollectiveFields, Pairs
+from crossrank.instr.kinds import CollectiveKind
+from crossrank.instr.types import TensorType
+
+
+def check_collective(
+    label: str, fields: CollectiveFields, outs: Sequence[TensorType], ins: Sequence[TensorType]
+) -> None:
+    """Raise a VerifyException where fields and operands of a collective do not fit its kind."""
+    kind = fields.kind
+
+    def ask(holds: object, text: str) -> None:
+        if not holds:
+            raise VerifyException(text)
+
+    def ours(holds: object, text: str) -> None:
+        ask(holds, f"{label}: {text}")
+
+    if kind is CollectiveKind.PERMUTE:
+        ask(not fields.replica_groups, "Permute should not contain replica_groups")
+    if kind is CollectiveKind.PERMUTE_IMPLICIT:
+        ask(not fields.src_target_pairs, "PermuteImplicit should not contain src_target_pairs")
+    if kind in (CollectiveKind.PERMUTE_REDUCE, CollectiveKind.PERMUTE_REDUCE_IMPLICIT):
+        ask(len(ins) == 2 and len(outs) == 1, f"{kind.title} must have 2 inputs and 1 output")
+        ask(fields.op is not None and not fields.op.is_extension, "Unsupported OP type for Permute Reduce Implicit")
+    if kind.is_point_to_point:
+        _check_point_to_point(label, fields, ask)
+    elif kind.has_pairs:
+        ours(fields.src_target_pairs, "source-target pairs are needed")
+        check_pairs(fields.src_target_pairs, ours)
+        ours(not fields.replica_groups, "it has pairs, and so no replica groups")
+    else:
+        ours(not fields.src_target_pairs, "it has replica groups, and so no source-target pairs")
+        check_groups(fields.replica_groups, ours)
+    if kind.reduces:
+        ours(fields.op is not None, "a reduce op is needed")
+    if kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL):
+        ours(fields.cc_dim is not None, "a dimension is needed: 0 (partition) or 1 (free)")
+    if kind is CollectiveKind.ALL_TO_ALL:
+        ours(fields.concat_dim is not None, "a dimension to join is needed: 0 (partition) or 1 (free)")
+    ours(ins and outs, "sources and destinations are needed")
+    single = kind.is_ring or kind.has_pairs or kind.is_point_to_point
+    if kind in (CollectiveKind.PERMUTE, CollectiveKind.PERMUTE_IMPLICIT, CollectiveKind.SEND_RECV):
+        ours(len(ins) == len(outs) == 1, "one source and one destination are needed")
+    elif kind is CollectiveKind.ALL_TO_ALL_V:
+        ours(len(ins) == 2, "one source and its metadata are needed")
+    elif not single:
+        ours(len(ins) == len(outs), f"{len(ins)} sources, but {len(outs)} destinations")
+    if kind.is_ring and fields.op_class.startswith("Tiled"):
+        ours(fields.channel_id >= 0, "a channel id is needed")
+    ours(fields.dma_qos in range(-1, 4), "dma_qos is 0, 1, 2, 3 or not given")
+    if kind is not CollectiveKind.ALL_TO_ALL_V:
+        for source, target in zip(ins, list(outs) * len(ins), strict=False):
+            _check_shapes(fields, source, target, ours)
+
+
+def check_groups(groups: Pairs, ask: Callable[[object, str], None]) -> None:
+    """Groups are not empty, of one size, and hold each member at most once."""
+    ask(groups and all(groups), "replica groups are needed, and none may be empty")
+    ask(len({len(g) for g in groups}) <= 1, "replica groups must have one size")
+    members = [m for g in groups for m in g]
+    twice = next((m for m in sorted(set(members)) if members.count(m) > 1), None) if _repeats(members) else None
+    ask(twice is None, f"rank {twice} is in more than one list of the replica groups")
+    ask(all(m >= 0 for m in members), "a member of a replica group is below zero")
+
+
+def check_pairs(pairs: Pairs, ask: Callable[[object, str], None]) -> None:
+    """Pairs are two ranks each; nobody sends or receives twice."""
+    ask(all(len(p) == 2 and min(p) >= 0 for p in pairs), "a source-target pair is two ranks")
+    for column, what in ((0, "source"), (1, "target")):
+        ask(not _repeats([p[column] for p in pairs]), f"a rank is the {what} of two pairs")
+
+
+def _repeats(members: Sequence[int]) -> bool:
+    return len(set(members)) != len(members)
+
+
+def _check_point_to_point(label: str, fields: CollectiveFields, ask: Callable[[object, str], None]) -> None:
+    ask(fields.send_to_rank >= 0, "The sendToRank must be a integer")
+    ask(fields.recv_from_ranks and min(fields.recv_from_ranks) >= 0, "The recvFromRank must be a integer")
+    ask(fields.pipe_id >= 0, "The pipeId must be a integer")
+    ask(fields.is_local, f"{label}: it stays within a rank: is_local must be true")
+
+
+def check_not_self(fields: CollectiveFields, core: int) -> None:
+    """Raise a VerifyException where a core exchanges tiles with itself."""
+    if fields.kind.is_point_to_point:
+        if core in fields.recv_from_ranks:
+            raise VerifyException(f"SendRecv instruction on core {core} is receiving from itself!")
+        if core == fields.send_to_rank:
+            raise VerifyException(f"SendRecv instruction on core {core} is sending to itself!")
+
+
+def _check_shapes(
+    fields: CollectiveFields, source: TensorType, target: TensorType, ask: Callable[[object, str], None]
+) -> None:
+    ask(
+        source.dtype is target.dtype,
+        f"the source has elements of {source.dtype}, the destination of {target.dtype}; copy one of them first",
+    )
+    kind, members = fields.kind, len(fields.replica_groups[0]) if fields.replica_groups else 1
+    wanted = list(source.shape)
+    for dim in (fields.cc_dim, fields.concat_dim):
+        ask(dim is None or dim < len(wanted), f"the source of shape {wanted} has no dimension {dim}")
+    if kind is CollectiveKind.ALL_GATHER and fields.cc_dim is not None:
+        wanted[fields.cc_dim] *= members
+    if kind in (CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL) and fields.cc_dim is not None:
+        extent = wanted[fields.cc_dim]
+        ask(extent % members == 0, f"dimension {fields.cc_dim:d} of extent {extent} cannot be split among {members}")
+        wanted[fields.cc_dim] //= members
+        if kind is CollectiveKind.ALL_TO_ALL and fields.concat_dim is not None:
+            wanted[fields.concat_dim] *= members
+    ask(
+        tuple(wanted) == target.shape,
+        f"from a source of shape {list(source.shape)} the destination gets {wanted}, and has {list(target.shape)}",
+    )
+
+
+def check_members(members: Sequence[int], count: int, is_local: bool, ask: Callable[[object, str], None]) -> None:
+    """All members are ranks of the world, or cores of a rank."""
+    outside = [m for m in members if not 0 <= m < count]
+    what = f"core {outside[0]} is none of the {count} cores of a rank" if outside and is_local else ""
+    ask(not outside, what or f"rank {outside[0] if outside else 0} is none of the {count} ranks")
