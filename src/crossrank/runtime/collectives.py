@@ -14,7 +14,7 @@ from crossrank.collective.kinds import Kind
 from crossrank.collective.pairs import SourceTargetPairs
 from crossrank.collective.semantics import Collective, evaluate_group
 from crossrank.kernels import Variant, has_kernel
-from crossrank.runtime.threads import run_variant
+from crossrank.runtime.threads import run_bodies, run_variant
 
 Array = npt.NDArray[Any]
 
@@ -27,15 +27,13 @@ def run_collective(
     Args:
         collective: what to compute; pairs are positions in the group.
         members: each member's operands, in group order; untouched.
-        limit: seconds that a member may wait for another.
+        limit: seconds that a member of a ragged exchange may wait for another.
     """
     if not _served(collective, members):
         return evaluate_group(collective, members)
     if collective.kind is Kind.RAGGED_ALL_TO_ALL:
         return _ragged(members, limit)
-    by_operand = [
-        _one(collective, [np.ascontiguousarray(a) for a in inputs], limit) for inputs in zip(*members, strict=True)
-    ]
+    by_operand = [_one(collective, [np.ascontiguousarray(a) for a in inputs]) for inputs in zip(*members, strict=True)]
     return [[results[i] for results in by_operand] for i in range(len(members))]
 
 
@@ -55,7 +53,7 @@ def _served(collective: Collective, members: Sequence[Sequence[Array]]) -> bool:
     return not (splits and any(a.shape[collective.dim or 0] % len(members) for a in members[0]))
 
 
-def _one(collective: Collective, inputs: Sequence[Array], limit: float) -> list[Array]:
+def _one(collective: Collective, inputs: Sequence[Array]) -> list[Array]:
     kind, dim, count = collective.kind, collective.dim or 0, len(inputs)
     shape = list(inputs[0].shape)
     if kind is Kind.ALL_GATHER:
@@ -69,7 +67,7 @@ def _one(collective: Collective, inputs: Sequence[Array], limit: float) -> list[
         wanted = [sources.source_of(n) for n in range(count)]
         slots.append([np.array([-1 if s is None else s for s in wanted], np.int32)] * count)
     variant = Variant(kind, collective.reduce_op, dtype_of(inputs[0].dtype) if kind.reduces else None)
-    run_variant(variant, *slots, limit=limit)
+    run_bodies(variant, *slots)
     if kind is Kind.ALL_TO_ALL and collective.concat_dim not in (None, dim):
         return [np.concatenate(np.split(r, count, axis=dim), axis=collective.concat_dim) for r in results]
     return results

@@ -10,7 +10,7 @@ from crossrank.kernels.compile import Unit, build, load
 from crossrank.kernels.render import INCLUDE
 
 HERE = Path(__file__).parent
-_SOURCES = ("machine.cc", "pool.cc", "elastic.cc", "threads.cc")
+_SOURCES = ("machine.cc", "pool.cc", "elastic.cc", "threads.cc", "bodies.cc")
 
 UNIT = Unit(
     name="runtime",

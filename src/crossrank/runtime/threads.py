@@ -92,6 +92,12 @@ def run_entry(
         raise RunError(f"{_ranks(failed)} of {ranks} failed: {_reason(failed, limit)}")
 
 
+@cache
+def _entry_of(variant: Variant, which: str) -> int:
+    """The address of a kernel's ``body`` or ``kernel``, compiled on first use."""
+    return entry(compile_variants([variant])[variant], f"{variant.symbol}_{which}")
+
+
 def run_variant(
     variant: Variant,
     *slots: Sequence[Array],
@@ -107,9 +113,34 @@ def run_variant(
             all ranks, in group order.
         limit: as for `run_entry`, and so the others.
     """
-    address = entry(compile_variants([variant])[variant], f"{variant.symbol}_kernel")
     arguments = list(zip(*slots, strict=True))
-    run_entry(address, arguments, limit=limit, stream_above=stream_above, staged=staged)
+    run_entry(_entry_of(variant, "kernel"), arguments, limit=limit, stream_above=stream_above, staged=staged)
+
+
+def run_bodies(variant: Variant, *slots: Sequence[Array]) -> None:
+    """Run one collective of ranks that all lie here: bodies on the pool, and no rank that waits.
+
+    Args:
+        variant: which; not the ragged exchange, whose tables only its kernel checks.
+        slots: for each slot of the kernel the arrays of all ranks, in group order, alike in shape and C-contiguous.
+
+    Raises:
+        RunError: a body failed.
+    """
+    run = library().crossrank_run_bodies
+    run.argtypes = [
+        *(ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.POINTER(Tensor)),
+        *(ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint64, ctypes.c_uint64),
+    ]
+    run.restype = ctypes.c_int32
+    body = _entry_of(variant, "body")
+    size = len(slots[0])
+    tensors = (Tensor * len(slots))(*(Tensor.of(arrays[0]) for arrays in slots))
+    addresses = [array.__array_interface__["data"][0] for arrays in slots for array in arrays]
+    peers = (ctypes.c_void_p * len(addresses))(*addresses)
+    moved = sum(array.nbytes for arrays in slots for array in arrays)
+    if status := run(body, size, len(slots), tensors, peers, _stream_above(), moved):
+        raise RunError(f"the kernel returned {status}")
 
 
 @cache
