@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from crossrank.files import read_bytes
 from crossrank.hlo import io, xla
 from crossrank.passes import parse_passes, pipeline, run_passes
 from crossrank.report import terminal
@@ -101,7 +102,7 @@ def main() -> None:
     ap.add_argument("--json", action="store_true")
     a = ap.parse_args()
     files = a.files or [str(CORPUS / f) for f in LARGE if (CORPUS / f).exists()]
-    modules = [(Path(f).name, io.read_bytes(f)) for f in files]
+    modules = [(Path(f).name, read_bytes(f)) for f in files]
     if not a.files:
         modules += [(f"chain of {n}", chain(n)) for n in CHAINS]
     results = [measure(data, name, a.passes, a.rounds) for name, data in modules]

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from crossrank.files import read_bytes
 from crossrank.hlo import io, xla
 from crossrank.hlo.module import Module
 from crossrank.passes import all_passes, all_pipelines, parse_passes, run_passes
@@ -136,12 +137,12 @@ def main() -> None:
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--json", action="store_true")
     a = ap.parse_args()
-    lists = {name: name for name in all_passes() if name != "verify-collective-targets"}
-    lists |= {f"pipeline {k}": v for k, v in all_pipelines().items() if v}
+    lists = {name: name for name in all_passes(Module.TITLE) if name != "verify-collective-targets"}
+    lists |= {f"pipeline {k}": v for k, v in all_pipelines(Module.TITLE).items() if v}
     if a.passes:
         lists = {p: p for p in a.passes.split(";")}
     files = a.files or [str(CORPUS / f) for f in LARGE if (CORPUS / f).exists()]
-    modules = [(Path(f).name.partition(".")[0], io.read_bytes(f)) for f in files]
+    modules = [(Path(f).name.partition(".")[0], read_bytes(f)) for f in files]
     if not a.files:
         modules += [(f"{n} layers", layers(n)) for n in LAYERS]
     rows = [row for name, data in modules for row in measure(name, data, lists, a.rounds)]

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from crossrank.errors import InputError, RunError
+from crossrank.files import read_bytes
 from crossrank.hlo.execute.run import RunOptions, run_module
-from crossrank.hlo.io import parse_module, read_bytes
+from crossrank.hlo.io import parse_module
 from crossrank.passes import parse_passes, pipeline
 from crossrank.report import terminal
 

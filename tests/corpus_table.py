@@ -17,10 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from crossrank.errors import InputError, RunError
+from crossrank.files import read_bytes
 from crossrank.hlo.execute.preflight import check_runnable
 from crossrank.hlo.execute.run import RunOptions, RunReport, run_variants
 from crossrank.hlo.inventory import inventory, totals
-from crossrank.hlo.io import ModuleFile, parse_module, read_bytes
+from crossrank.hlo.io import ModuleFile, parse_module
+from crossrank.hlo.module import Module
 from crossrank.passes import PassResult, all_passes, all_pipelines, parse_passes, run_passes
 from tests.support import CORPUS, CORPUS_NAMES
 
@@ -35,6 +37,8 @@ FURTHER = (
     "fuse-send-recv{all_computations=true}",
     "legalize-cpu-cc-ops{partitions_as_replicas=true}",
 )
+VIA_INSTR = "pipeline default, via instr"
+INSTR = "crossrank.bridge.instructions:InstructionBackend"
 
 
 @dataclass
@@ -54,9 +58,11 @@ class Row:
 
 def lists_of_passes() -> dict[str, str]:
     """What runs on each module: name → passes."""
-    single = {name: f"inline-calls,{name}" for name in all_passes() if name not in CHECKS and name != "inline-calls"}
+    ours = all_passes(Module.TITLE)
+    single = {name: f"inline-calls,{name}" for name in ours if name not in CHECKS and name != "inline-calls"}
     single |= {"inline-calls": "inline-calls"} | {p: f"inline-calls,{p}" for p in FURTHER}
-    return dict(sorted(single.items())) | {f"pipeline {k}": v for k, v in sorted(all_pipelines().items())}
+    whole = {f"pipeline {k}": v for k, v in sorted(all_pipelines(Module.TITLE).items())}
+    return dict(sorted(single.items())) | whole | {VIA_INSTR: whole["pipeline default"]}
 
 
 def rewrite(file: ModuleFile, name: str, passes: str) -> tuple[Row, bool]:
@@ -109,9 +115,11 @@ def rows_of(path: Path) -> list[Row]:
         print(f"  {path.name}: not run: {error.what}", file=sys.stderr)
         return rows
     golden = path.with_name(path.name.partition(".")[0] + ".npz")
-    options = RunOptions(inputs=str(golden) if golden.exists() else None, iters=0, limit_s=120)
-    for row, report in zip([r for r, _ in changed], _run(file, [p for _, p in changed], options), strict=True):
-        row.verdict, row.golden = _verdict(report), _golden(report)
+    for backend in ("kernels", INSTR):
+        some = [(row, passes) for row, passes in changed if (row.passes == VIA_INSTR) == (backend == INSTR)]
+        options = RunOptions(inputs=str(golden) if golden.exists() else None, iters=0, limit_s=120, backend=backend)
+        for (row, _), report in zip(some, _run(file, [p for _, p in some], options), strict=True):
+            row.verdict, row.golden = _verdict(report), _golden(report)
     return rows
 
 
@@ -162,6 +170,7 @@ def page(rows: Sequence[Row]) -> str:
         "  value.",
         "* *golden*: as JAX's (or torch's) own outputs.",
         "* *not run*: compiled for a device, or too large for XLA:CPU.",
+        "* *via instr*: the converted collectives are computed by the interpreter of instructions, not by kernels.",
         "",
         "Bytes are those of the collectives' results on one rank.",
         "",

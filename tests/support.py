@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from crossrank.files import read_bytes
 from crossrank.hlo.execute.run import RunOptions, RunReport, run_module
-from crossrank.hlo.io import ModuleFile, parse_module, read_bytes, to_text
+from crossrank.hlo.io import ModuleFile, parse_module, to_text
 from crossrank.hlo.module import Instruction, Module
 from crossrank.passes import PassResult, parse_passes, run_passes
 

@@ -17,6 +17,7 @@ import pytest
 from crossrank.collective.kinds import Kind
 from crossrank.hlo.execute.run import RunOptions, run_variants
 from crossrank.hlo.inventory import count_native
+from crossrank.hlo.module import Module
 from crossrank.hlo.targets import parse_target
 from crossrank.passes import all_passes, parse_passes, pipeline, run_passes
 from tests.support import CORPUS, LARGE, corpus_facts, corpus_file, each_corpus_module, needs_corpus
@@ -128,7 +129,7 @@ def _single_passes() -> dict[str, list[str]]:
     """Module → the passes for which it is one of the smallest that they change."""
     names = sorted((n for n in _runnable() if n not in LARGE), key=lambda n: corpus_facts(n)["n_instructions"])
     chosen: dict[str, list[str]] = {n: [] for n in _runnable()}
-    for pass_name in (p for p in all_passes() if p not in NOT_ALONE):
+    for pass_name in (p for p in all_passes(Module.TITLE) if p not in NOT_ALONE):
         passes = f"inline-calls,{pass_name}"
         changed = (n for n in names if run_passes(corpus_file(n).module, parse_passes(passes))[-1].changed)
         for name in islice(changed, SMALLEST):

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from crossrank.cli.main import main
+from crossrank.instr.builder import KernelBuilder
+from crossrank.instr.op_classes import KIND_OF
 from crossrank.passes import all_passes, all_pipelines
 
 ROOT = Path(__file__).parents[1]
@@ -23,6 +29,31 @@ def test_every_pass_has_a_page_and_a_place_in_the_list(name: str) -> None:
 def test_every_pipeline_is_explained() -> None:
     text = (ROOT / "docs" / "passes" / "README.md").read_text()
     assert all(f"`{name}`" in text for name in all_pipelines())
+
+
+def test_the_builder_is_explained() -> None:
+    """Every method and every class of op has its place in the page."""
+    text = (ROOT / "docs" / "builder.md").read_text()
+    methods = [name for name, _ in inspect.getmembers(KernelBuilder, inspect.isfunction) if not name.startswith("_")]
+    missing = [m for m in methods if f"`{m}" not in text] + [c for c in KIND_OF if f"`{c}`" not in text]
+    assert missing == []
+
+
+def test_the_example_of_a_kernel_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "kernel.py").write_text(_first_block("kernels.md"))
+    assert main(["run", str(tmp_path / "kernel.py"), "--ranks", "2"]) == 0
+    assert "expected: the given output" in capsys.readouterr().out
+
+
+def test_the_example_of_the_builder_runs() -> None:
+    arrays = [np.full((128, 16), rank, np.float32) for rank in range(4)]
+    names: dict[str, Any] = {"arrays": arrays}
+    exec(_first_block("builder.md"), names)
+    assert np.array_equal(names["outputs"], [[sum(arrays)]] * 4)
+
+
+def _first_block(page: str) -> str:
+    return (ROOT / "docs" / page).read_text().partition("```python\n")[2].partition("```")[0]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))

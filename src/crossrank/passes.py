@@ -13,7 +13,7 @@ import importlib
 import inspect
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_type_hints
 
@@ -24,9 +24,10 @@ from crossrank.errors import InputError
 from crossrank.remarks import Remark, Remarks
 
 IR = TypeVar("IR")
+Entry = TypeVar("Entry")
 
 # Each door keeps its passes in one package, which registers them when it is imported.
-DOORS = ("crossrank.hlo.passes",)
+DOORS = ("crossrank.hlo.passes", "crossrank.instr.passes")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Pass(ArgSpecConvertible, Generic[IR]):
     name: ClassVar[str]
     reassociates: ClassVar[bool] = False
     """Whether the rewrite may change the order of floating-point operations."""
+    works_on: ClassVar[str] = ""
+    """What it takes, as the class of its modules calls them (``TITLE``); empty: anything."""
 
     @abstractmethod
     def run(self, module: IR, remarks: Remarks) -> bool:
@@ -82,16 +85,26 @@ def _load() -> None:
         importlib.import_module(door)
 
 
-def all_passes() -> dict[str, PassClass]:
-    """Every registered pass by name, sorted."""
+def all_passes(works_on: str = "") -> dict[str, PassClass]:
+    """Every registered pass by name, sorted; with ``works_on`` those that take modules of that ``TITLE``."""
     _load()
-    return dict(sorted(_registry.items()))
+    return {name: cls for name, cls in sorted(_registry.items()) if not works_on or cls.works_on in ("", works_on)}
 
 
-def all_pipelines() -> dict[str, str]:
-    """Every named pipeline, as the text of its passes."""
+def all_pipelines(works_on: str = "") -> dict[str, str]:
+    """Every named pipeline, as the text of its passes; with ``works_on`` those that take modules of that ``TITLE``."""
     _load()
-    return dict(_pipelines)
+    known = all_passes(works_on)
+    return {name: text for name, text in _pipelines.items() if all(p.name in known for p in parse_passes(text))}
+
+
+def _registered(registry: Mapping[str, Entry], name: str) -> Entry | None:
+    """What is registered under a name, by the first door that has it: the others need not be loaded."""
+    for door in DOORS:
+        importlib.import_module(door)
+        if name in registry:
+            return registry[name]
+    return None
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
@@ -101,12 +114,13 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 
 def find_pass(name: str) -> PassClass:
     """The pass of that name; an unknown one is an InputError that suggests the nearest."""
-    known = all_passes()
-    if name not in known:
+    found = _registered(_registry, name)
+    if found is None:
+        known = all_passes()
         raise InputError(
             f"unknown pass {name}", _nearest(name, known) or "`crossrank passes` lists the passes and pipelines"
         )
-    return known[name]
+    return found
 
 
 def _build(spec: ArgSpec) -> Pass[Any]:
@@ -138,10 +152,11 @@ def parse_passes(text: str) -> list[Pass[Any]]:
 
 def pipeline(name: str) -> list[Pass[Any]]:
     """The passes of a named pipeline."""
-    known = all_pipelines()
-    if name not in known:
+    passes = _registered(_pipelines, name)
+    if passes is None:
+        known = all_pipelines()
         raise InputError(f"unknown pipeline {name}", _nearest(name, known) or f"there are {', '.join(sorted(known))}")
-    return parse_passes(known[name])
+    return parse_passes(passes)
 
 
 def skip(passes: Sequence[Pass[Any]], names: Iterable[str]) -> list[Pass[Any]]:
@@ -159,6 +174,7 @@ def describe_pass(cls: PassClass) -> dict[str, Any]:
         "summary": cls.summary(),
         "text": inspect.cleandoc(cls.__doc__ or ""),
         "reassociates": cls.reassociates,
+        "works_on": cls.works_on,
         "options": [
             {
                 "name": f.name,
@@ -173,6 +189,16 @@ def describe_pass(cls: PassClass) -> dict[str, Any]:
 
 def _type_name(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
+
+
+def check_door(passes: Iterable[Pass[Any]], title: str) -> None:
+    """Raise an InputError where a pass does not work on what is called ``title``."""
+    wrong = next((p for p in passes if title and p.works_on not in ("", title)), None)
+    if wrong is not None:
+        raise InputError(
+            f"pass {wrong.name} works on {wrong.works_on}, not on {title}",
+            "`crossrank passes NAME` says what a pass works on",
+        )
 
 
 @dataclass(frozen=True)
@@ -196,6 +222,7 @@ def run_passes(
         passes: what to run.
         after: called with each result and the module as that pass left it.
     """
+    check_door(passes, getattr(module, "TITLE", ""))
     results = []
     for p in passes:
         remarks = Remarks(p.name)

@@ -74,6 +74,8 @@ def test_ragged() -> None:
     [
         [[np.zeros((0, 4), np.float32)]] * 2,  # no element
         [[np.zeros(4, ml_dtypes.float8_e5m2)]] * 2,  # no kernel
+        [[np.zeros(4, np.float32), np.ones(4, ml_dtypes.float8_e5m2)]] * 2,  # none for the second
+        [[np.ones(4, np.float32), np.zeros(0, np.float32)]] * 2,
         [[np.zeros((4, 4), np.complex64)[:, 0]]] * 2,  # far apart
     ],
 )
@@ -90,3 +92,10 @@ def test_operands_stay_and_do_not_fit() -> None:
         run_collective(FORMS["all-reduce"], [[np.ones(4)], [np.ones(4, np.float32)]])
     with pytest.raises(ValueError, match="cannot be split among 3"):
         run_collective(FORMS["reduce-scatter 0"], [[np.ones((4, 3))]] * 3)
+
+
+def test_subnormals_are_kept_or_taken_for_zero() -> None:
+    form = FORMS["all-reduce"]
+    tiny = np.full(5, 1e-40, np.float32)
+    assert run_collective(form, [[tiny], [tiny]])[0][0].tobytes() == (tiny + tiny).tobytes()
+    assert not run_collective(form, [[tiny], [tiny]], flush_subnormals=True)[0][0].any()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from crossrank.collective.kinds import Kind
+from crossrank.findings import Finding
 from crossrank.hlo.io import ELIDED_REMEDY, ModuleFile
 from crossrank.hlo.module import Instruction, Module
-from crossrank.hlo.verifier import Finding, verify
+from crossrank.hlo.verifier import verify
 
 
 def check_module(file: ModuleFile) -> list[Finding]:

@@ -1,13 +1,15 @@
-"""`crossrank check`: what is wrong or risky in a module, before it runs."""
+"""`crossrank check`: what is wrong or risky in a module or a kernel, before it runs."""
 
 from __future__ import annotations
 
 import argparse
 import json
 
+from crossrank.check.kernels import check_kernel
 from crossrank.check.modules import check_module
-from crossrank.cli.options import Commands, add_file, add_json, add_ranks
-from crossrank.hlo.io import read_module
+from crossrank.cli.options import Commands, add_file, add_json, add_ranks, check_options
+from crossrank.doors import Door, read_source
+from crossrank.hlo.io import parse_module
 from crossrank.hlo.world import set_world
 from crossrank.report.findings import show_findings
 
@@ -18,7 +20,7 @@ def add(commands: Commands) -> None:
         "check",
         help="find what is wrong or risky, before running",
         description="Check FILE: shapes, groups and pairs of collectives, channels without a partner, constants "
-        "without their numbers. Exit status 1 where there is a finding.",
+        "without their numbers; of a kernel, what no core can do. Exit status 1 where there is a finding.",
     )
     add_file(p)
     add_ranks(p)
@@ -28,11 +30,16 @@ def add(commands: Commands) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Check; 0 where nothing was found, else 1."""
-    file = read_module(arguments.file)
-    set_world(file, arguments.ranks)
-    findings = check_module(file)
-    if arguments.json:
-        print(json.dumps({"file": file.path, "findings": [f.as_dict() for f in findings]}, indent=2))
+    source = read_source(arguments.file)
+    check_options(arguments, source)
+    if source.door is Door.INSTR:
+        findings = check_kernel(source, arguments.ranks, arguments.lnc)
     else:
-        show_findings(file.path, findings)
+        file = parse_module(source.data, source.path)
+        set_world(file, arguments.ranks)
+        findings = check_module(file)
+    if arguments.json:
+        print(json.dumps({"file": source.path, "findings": [f.as_dict() for f in findings]}, indent=2))
+    else:
+        show_findings(source.path, findings)
     return 1 if findings else 0

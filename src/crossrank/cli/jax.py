@@ -11,6 +11,8 @@ from crossrank.bridge import script
 from crossrank.cli import CHOSEN_LOG_LEVEL, XLA_LOG_LEVEL
 from crossrank.cli.options import Commands, add_passes, chosen_passes, count, seconds
 from crossrank.errors import InputError
+from crossrank.hlo.module import Module
+from crossrank.passes import check_door
 
 RANKS = 8
 _DEVICES = "--xla_force_host_platform_device_count"
@@ -54,7 +56,9 @@ def main(arguments: argparse.Namespace) -> int:
         raise InputError("--ranks 0: there is no run on fewer than one rank")
     if arguments.report is not None and not Path(arguments.report).absolute().parent.is_dir():
         raise InputError(f"cannot write {arguments.report}: there is no such folder")
-    passes = ",".join(map(str, chosen_passes(arguments)))
+    chosen = chosen_passes(arguments)
+    check_door(chosen, Module.TITLE)
+    passes = ",".join(map(str, chosen))
     command = script.command(
         own[0],
         own[1:],

@@ -1,4 +1,4 @@
-"""`crossrank opt`: rewrite a module."""
+"""`crossrank opt`: rewrite a module or a kernel."""
 
 from __future__ import annotations
 
@@ -7,28 +7,44 @@ import json
 import sys
 from typing import Any
 
-from crossrank.cli.options import Commands, add_files, add_json, add_passes, add_ranks, chosen_passes
+from crossrank.cli.options import (
+    Commands,
+    add_files,
+    add_json,
+    add_passes,
+    add_ranks,
+    check_options,
+    chosen_passes,
+    only,
+)
+from crossrank.doors import Door, Source, read_sources
 from crossrank.errors import InputError
+from crossrank.files import write_bytes
 from crossrank.hlo.execute.failure import extract_failure
 from crossrank.hlo.execute.run import RunOptions
 from crossrank.hlo.extract import extract, find_instruction
-from crossrank.hlo.io import ModuleFile, read_module, to_text, write_module, write_program
+from crossrank.hlo.io import ModuleFile, parse_module, to_text, write_module, write_program
 from crossrank.hlo.module import Module
 from crossrank.hlo.program import Program, merged_results, run_passes_on_program
-from crossrank.hlo.statistics import Statistics
+from crossrank.hlo.statistics import ModuleStatistics
 from crossrank.hlo.world import check_program_world, set_world
+from crossrank.instr.inventory import measure
+from crossrank.instr.program import Kernel
+from crossrank.nki.files import read_kernel_file
 from crossrank.passes import Pass, PassResult, all_passes, run_passes
 from crossrank.report import terminal
 from crossrank.report.statistics import show_statistics
+from crossrank.statistics import Statistics
 
 
 def add(commands: Commands) -> None:
     """Add the command."""
     p = commands.add_parser(
         "opt",
-        help="rewrite a module",
+        help="rewrite a module or a kernel",
         description="Run passes over FILE and write the result: text to standard output, or to OUT by its suffix. "
-        "Several FILEs are the modules of several ranks, which passes may look at together.",
+        "Of a kernel that is its text, which the commands read too. Several FILEs are the modules of several ranks, "
+        "which passes may look at together.",
     )
     add_files(p)
     add_passes(p, default="none")
@@ -41,12 +57,13 @@ def add(commands: Commands) -> None:
     )
     p.add_argument("--print-after-all", action="store_true", help="print the module after each pass (standard error)")
     p.add_argument("--stats", action="store_true", help="collectives and bytes before and after each pass")
-    p.add_argument(
+    extract = p.add_argument(
         "--extract",
         metavar="NAME",
         help="cut out a small module that runs by itself: instruction NAME as the passes leave it, or what pass NAME "
         "fails on",
     )
+    only(Door.HLO, p, extract)
     add_json(p)
     p.set_defaults(main=main)
 
@@ -54,14 +71,18 @@ def add(commands: Commands) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Rewrite; 0."""
     passes = chosen_passes(arguments)
-    if len(arguments.files) > 1:
-        return _several(arguments, passes)
-    file = read_module(arguments.files[0])
+    sources = read_sources(arguments.files)
+    check_options(arguments, sources[0])
+    if sources[0].door is Door.INSTR:
+        return _kernel(arguments, sources[0], passes)
+    if len(sources) > 1:
+        return _several(arguments, sources, passes)
+    file = parse_module(sources[0].data, sources[0].path)
     set_world(file, arguments.ranks)
     output = None if arguments.output == "-" else arguments.output
     if arguments.extract in all_passes():
         passes = _cut_failure(file, passes, arguments.extract)
-    statistics = Statistics(file.module)
+    statistics = ModuleStatistics(file.module)
 
     def after(result: PassResult, module: Module) -> None:
         statistics.add(result, module)
@@ -88,17 +109,46 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _several(arguments: argparse.Namespace, passes: list[Pass[Any]]) -> int:
+def _kernel(arguments: argparse.Namespace, source: Source, passes: list[Pass[Any]]) -> int:
+    """Rewrite a kernel; 0."""
+    file = read_kernel_file(source, arguments.ranks, arguments.lnc)
+    output = None if arguments.output == "-" else arguments.output
+    statistics = Statistics(file.kernel, measure)
+
+    def after(result: PassResult, kernel: Kernel) -> None:
+        statistics.add(result, kernel)
+        if arguments.print_after_all:
+            print(f"// after {result.spec}\n{kernel}", file=sys.stderr)
+
+    run_passes(file.kernel, passes, after)
+    file.kernel.verify()
+    text = str(file.kernel)
+    if arguments.remarks:
+        terminal.remarks(statistics.remarks)
+    if output is not None:
+        write_bytes(output, text.encode())
+    if arguments.json:
+        found = {"file": file.path, "output": output, **statistics.as_dict()}
+        print(json.dumps(found | ({"kernel": text} if output is None else {}), indent=2))
+        return 0
+    if arguments.stats:
+        show_statistics(statistics)
+    if output is None:
+        sys.stdout.write(text)
+    return 0
+
+
+def _several(arguments: argparse.Namespace, sources: list[Source], passes: list[Pass[Any]]) -> int:
     """Rewrite the modules of several ranks; 0."""
     for option, given in (("--ranks", arguments.ranks), ("--extract", arguments.extract)):
         if given is not None:
             raise InputError(f"{option} takes one file, and there are {len(arguments.files)}", "leave it away")
     if arguments.output in (None, "-"):
         raise InputError("several files are written into a folder", "name it: -o DIR")
-    files = [read_module(name) for name in arguments.files]
+    files = [parse_module(s.data, s.path) for s in sources]
     check_program_world(files)
     program = Program(tuple(f.module for f in files), tuple(f.path for f in files))
-    statistics = [Statistics(f.module) for f in files]
+    statistics = [ModuleStatistics(f.module) for f in files]
 
     def after(rank: int, result: PassResult) -> None:
         statistics[rank].add(result, files[rank].module)

@@ -6,9 +6,16 @@ import argparse
 import math
 from typing import Any
 
+from crossrank.doors import Door, Source
+from crossrank.errors import InputError
 from crossrank.passes import Pass, parse_passes, pipeline, skip
 
-FILE_HELP = "HLO text, an HLO .pb, or StableHLO/MHLO (.mlir); .gz works; - is standard input"
+FILE_HELP = (
+    "HLO text, an HLO .pb, or StableHLO/MHLO (.mlir); a Python file that defines a kernel, or a kernel's text; "
+    ".gz works; - is standard input"
+)
+DEFAULT_PIPELINES = {Door.HLO: "default", Door.INSTR: "local"}
+"""What `run` does to a program where the command line does not say."""
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
@@ -29,8 +36,22 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_ranks(parser: argparse.ArgumentParser) -> None:
-    """The number of ranks, for files that do not say."""
+    """The number of ranks, for files that do not say, and of the cores of each."""
     parser.add_argument("--ranks", type=count, metavar="N", help="number of ranks, for a file that does not say")
+    lnc = parser.add_argument("--lnc", type=positive_count, metavar="L", help="cores of a rank, of a kernel")
+    only(Door.INSTR, parser, lnc)
+
+
+def only(door: Door, parser: argparse.ArgumentParser, option: argparse.Action) -> None:
+    """An option of files of one kind; given with another kind `check_options` refuses it."""
+    parser.set_defaults(only=(*(parser.get_default("only") or ()), (door, option)))
+
+
+def check_options(arguments: argparse.Namespace, source: Source) -> None:
+    """InputError where an option is given that is of no use to such a file."""
+    for door, option in arguments.only:
+        if door is not source.door and getattr(arguments, option.dest) != option.default:
+            raise InputError(f"{option.option_strings[0]} is for {door}, and {source.path} is {source.door}")
 
 
 VIA = {"kernels": "kernels", "oracle": "oracle", "instr": "crossrank.bridge.instructions:InstructionBackend"}
@@ -51,21 +72,18 @@ def add_via(parser: argparse.ArgumentParser) -> None:
 
 
 def add_passes(parser: argparse.ArgumentParser, default: str) -> None:
-    """Which passes run."""
+    """Which passes run; ``default`` says in words which do where nothing is said."""
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--passes", metavar="A,B{K=V}", help="exactly these passes, in this order")
     which.add_argument("--pipeline", metavar="NAME", help=f"a named pipeline (default: {default})")
     parser.add_argument("--skip-pass", action="append", default=[], metavar="NAME", help="leave this pass out")
     parser.add_argument("--remarks", action="store_true", help="say what each pass did and declined (standard error)")
-    parser.set_defaults(default_pipeline=default)
 
 
-def chosen_passes(arguments: argparse.Namespace) -> list[Pass[Any]]:
-    """The passes that the command line asks for."""
-    if arguments.passes is not None:
-        passes = parse_passes(arguments.passes)
-    else:
-        passes = pipeline(arguments.pipeline or arguments.default_pipeline)
+def chosen_passes(arguments: argparse.Namespace, default: str = "none") -> list[Pass[Any]]:
+    """The passes that the command line asks for; those of the pipeline ``default`` where it does not."""
+    given = arguments.passes
+    passes = pipeline(arguments.pipeline or default) if given is None else parse_passes(given)
     return skip(passes, arguments.skip_pass)
 
 
@@ -85,6 +103,14 @@ def seconds(text: str) -> float:
     value = float(text)
     if not 0 < value <= LONGEST_S:
         raise argparse.ArgumentTypeError(f"{text} is not between 0 and {LONGEST_S:.0f} seconds")
+    return value
+
+
+def positive_count(text: str) -> int:
+    """An argument that is a whole number above zero."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is below one")
     return value
 
 

@@ -1,11 +1,14 @@
-"""`crossrank run`: a module and its rewrite, side by side on N ranks, compared value by value."""
+"""`crossrank run`: a module or a kernel and its rewrite, side by side on N ranks, compared value by value."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
+from typing import Any
 
 from crossrank.cli.options import (
+    DEFAULT_PIPELINES,
     VIA,
     Commands,
     add_files,
@@ -13,15 +16,24 @@ from crossrank.cli.options import (
     add_passes,
     add_ranks,
     add_via,
+    check_options,
     chosen_passes,
     count,
+    only,
     positive,
     seconds,
 )
+from crossrank.doors import Door, Source, read_sources
+from crossrank.errors import InputError
 from crossrank.hlo.execute.run import RunOptions, run_module
 from crossrank.hlo.execute.several import run_program
-from crossrank.hlo.io import read_module
+from crossrank.hlo.io import parse_module
+from crossrank.instr.execute import KernelOptions, run_kernel_file
+from crossrank.instr.interpret.machine import BACKENDS
+from crossrank.nki.files import read_kernel_file
+from crossrank.passes import Pass
 from crossrank.report import terminal
+from crossrank.report.kernel import show_kernel_run
 from crossrank.report.run import show_run
 
 
@@ -29,12 +41,13 @@ def add(commands: Commands) -> None:
     """Add the command."""
     p = commands.add_parser(
         "run",
-        help="run a module and its rewrite on N ranks and compare every value",
+        help="run a module or a kernel and its rewrite on N ranks and compare every value",
         description="Run FILE as it is and as the passes make it, on N ranks of this machine, and compare every output "
-        "of every rank bit for bit. Several FILEs are the modules of several ranks, one each.",
+        "of every rank bit for bit; a kernel's with what its file expects too. Several FILEs are the modules of "
+        "several ranks, one each.",
     )
     add_files(p)
-    add_passes(p, default="default")
+    add_passes(p, default="default, of a kernel local")
     add_ranks(p)
     p.add_argument(
         "--inputs",
@@ -44,7 +57,7 @@ def add(commands: Commands) -> None:
     )
     p.add_argument("--outputs", metavar="NPZ", help="save what the rewritten module gave")
     p.add_argument("--seed", type=count, default=0, help="for drawn inputs (default: 0)")
-    p.add_argument(
+    iters = p.add_argument(
         "--iters", type=count, default=5, metavar="N", help="timed runs of each module (default: 5; 0: none)"
     )
     add_via(p)
@@ -52,12 +65,16 @@ def add(commands: Commands) -> None:
     p.add_argument(
         "--tol", type=positive, metavar="T", help="compare within T of an output's largest value, not by bits"
     )
-    p.add_argument(
+    verify_each = p.add_argument(
         "--verify-each",
         action="store_true",
         help="compare all values after every pass, and every collective's operands and results with the oracle",
     )
-    p.add_argument("--fresh-pages", action="store_true", help="give freed memory back to the system between runs")
+    fresh = p.add_argument(
+        "--fresh-pages", action="store_true", help="give freed memory back to the system between runs"
+    )
+    for option in (iters, verify_each, fresh):
+        only(Door.HLO, p, option)
     p.add_argument("--test-absent-rank", type=int, help=argparse.SUPPRESS)
     add_json(p)
     p.set_defaults(main=main)
@@ -65,8 +82,12 @@ def add(commands: Commands) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run; 0 where all is equal, 1 where something differs."""
-    passes = chosen_passes(arguments)
-    files = [read_module(name) for name in arguments.files]
+    sources = read_sources(arguments.files)
+    check_options(arguments, sources[0])
+    passes = chosen_passes(arguments, DEFAULT_PIPELINES[sources[0].door])
+    if sources[0].door is Door.INSTR:
+        return _kernel(arguments, sources[0], passes)
+    files = [parse_module(s.data, s.path) for s in sources]
     options = RunOptions(
         ranks=arguments.ranks,
         backend=VIA[arguments.via],
@@ -91,4 +112,31 @@ def main(arguments: argparse.Namespace) -> int:
         print(json.dumps(report.as_dict(), indent=2))
     else:
         show_run(report)
+    return 0 if report.equal else 1
+
+
+def _kernel(arguments: argparse.Namespace, source: Source, passes: Sequence[Pass[Any]]) -> int:
+    """Run a kernel; 0 where all is equal, 1 where something differs."""
+    if arguments.via not in BACKENDS:
+        raise InputError(
+            f"--via {arguments.via} is for an HLO module: a kernel is interpreted anyway",
+            f"its collectives are computed via {' or '.join(BACKENDS)}",
+        )
+    options = KernelOptions(
+        backend=arguments.via,
+        inputs=arguments.inputs,
+        seed=arguments.seed,
+        limit_s=arguments.limit,
+        tolerance=arguments.tol,
+        outputs=arguments.outputs,
+    )
+    with terminal.progress() as progress:
+        file = read_kernel_file(source, arguments.ranks, arguments.lnc, arguments.seed)
+        report = run_kernel_file(file, passes, options, progress)
+    if arguments.remarks:
+        terminal.remarks(r for p in report.passes for r in p.remarks)
+    if arguments.json:
+        print(json.dumps(report.as_dict(), indent=2))
+    else:
+        show_kernel_run(report)
     return 0 if report.equal else 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from crossrank.hlo.module import Computation, Module
 from crossrank.passes import Pass, option
@@ -15,6 +16,7 @@ WRAPPERS = ("fusion", "async-start")
 class HloPass(Pass[Module]):
     """A pass on an HLO module, confined to some execution threads where it is asked to be."""
 
+    works_on: ClassVar[str] = Module.TITLE
     execution_threads: tuple[str, ...] = option((), "only computations of these threads; none named: of all")
 
     def entry(self, module: Module) -> list[Computation]:

@@ -5,11 +5,7 @@ What a file is, its content tells, not its name. A module that was not touched i
 
 from __future__ import annotations
 
-import codecs
-import gzip
 import re
-import sys
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +14,7 @@ from typing import Any, Literal
 from google.protobuf.message import DecodeError
 
 from crossrank.errors import InputError
+from crossrank.files import as_text, read_bytes, write_bytes
 from crossrank.hlo import xla
 from crossrank.hlo.config import PREFIX, ModuleConfig
 from crossrank.hlo.guard import check_message, check_text
@@ -60,31 +57,6 @@ class ModuleFile:
     _raw: bytes = field(default=b"", repr=False)
 
 
-def read_bytes(path: str) -> bytes:
-    """The content of a file or of standard input (``-``), gunzipped; InputError where that fails."""
-    if not path:
-        raise InputError("the name of the file is empty")
-    if path == "-" and sys.stdin is None:
-        raise InputError("standard input is closed", "name a file")
-    try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    except IsADirectoryError:
-        raise InputError(f"{path} is a folder", "name a file in it") from None
-    except FileNotFoundError:
-        raise InputError(f"there is no file {path}") from None
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    if data[:2] == b"\x1f\x8b":
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error):
-            raise InputError(f"{path} is a damaged gzip file", "copy or dump it again") from None
-    data = data.removeprefix(codecs.BOM_UTF8)
-    if not data.strip():
-        raise InputError(f"{path} is empty", "give HLO text, an HLO .pb or StableHLO")
-    return data
-
-
 def read_module(path: str) -> ModuleFile:
     """Read a module from a file, or from standard input (``-``).
 
@@ -110,7 +82,7 @@ def parse_module(data: bytes, path: str = "<bytes>") -> ModuleFile:
 def _parse(data: bytes, path: str) -> ModuleFile:
     if data.startswith(b"ML\xefR"):
         return _from_mlir(data, path)
-    text = _as_text(data)
+    text = as_text(data)
     if text is None:
         return _from_pb(data, path)
     if re.match(r"(?s)(?:\s+|//[^\n]*\n|/\*.*?\*/)*HloModule\b", text):
@@ -123,14 +95,6 @@ def _parse(data: bytes, path: str) -> ModuleFile:
         f"{path} is no HLO: it does not begin with 'HloModule', and is neither a .pb nor StableHLO",
         "give HLO text, an HLO .pb or StableHLO (.mlir)",
     )
-
-
-def _as_text(data: bytes) -> str | None:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return None
-    return None if "\0" in text or re.search(r"[\x01-\x08\x0e-\x1f]", text[:4096]) else text
 
 
 def _from_text(text: str, path: str) -> ModuleFile:
@@ -299,14 +263,8 @@ def to_pb(file: ModuleFile) -> bytes:
 
 def write_module(file: ModuleFile, path: str) -> None:
     """Write by suffix: ``.pb`` is protobuf, all else text; ``.gz`` on top of either."""
-    plain = path.removesuffix(".gz")
-    data = to_pb(file) if plain.endswith(".pb") else to_text(file).encode()
-    if plain != path:
-        data = gzip.compress(data, mtime=0)
-    try:
-        Path(path).write_bytes(data)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from None
+    is_pb = path.removesuffix(".gz").endswith(".pb")
+    write_bytes(path, to_pb(file) if is_pb else to_text(file).encode())
 
 
 def write_program(files: Sequence[ModuleFile], folder: str) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from crossrank.hlo.config import ModuleConfig
 from crossrank.hlo.schedule import complete_schedule
@@ -448,6 +448,8 @@ class Module:
         config: the module configuration.
         modified: whether anything was edited since it was read.
     """
+
+    TITLE: ClassVar[str] = "HLO modules"
 
     def __init__(self, data: bytes, config: ModuleConfig) -> None:
         self.config = config

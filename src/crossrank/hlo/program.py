@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from crossrank.errors import InputError
 from crossrank.hlo.hlo_pass import HloPass
 from crossrank.hlo.module import Instruction, Module
-from crossrank.passes import Pass, PassResult
+from crossrank.passes import Pass, PassResult, check_door
 from crossrank.remarks import Remarks
 
 
@@ -66,6 +66,7 @@ def run_passes_on_program(
     Returns:
         the results by rank.
     """
+    check_door(passes, Module.TITLE)
     results: list[list[PassResult]] = [[] for _ in program.modules]
     for p in passes:
         remarks = [Remarks(p.name) for _ in program.modules]

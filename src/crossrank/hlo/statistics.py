@@ -1,4 +1,4 @@
-"""Collectives and their bytes before and after each pass."""
+"""Collectives of an HLO module before and after each pass: native ones by opcode, converted ones by target."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from typing import Any
 from crossrank.hlo.inventory import count_converted, count_native, inventory, totals
 from crossrank.hlo.module import Module
 from crossrank.passes import PassResult
-from crossrank.remarks import Remark
-
-Totals = dict[str, dict[str, int]]
+from crossrank.statistics import Statistics
 
 
-class Statistics:
+class ModuleStatistics(Statistics[Module]):
     """What a pipeline did to the collectives of a module, step by step.
 
     Args:
@@ -20,40 +18,20 @@ class Statistics:
     """
 
     def __init__(self, module: Module) -> None:
+        super().__init__(module, lambda m: totals(inventory(m)))
         self.before = count_native(module)
         self.after = self.before
         self.custom_calls = count_converted(module)
-        self.steps: list[tuple[PassResult, Totals, Totals]] = []
-        self._last = totals(inventory(module))
 
     def add(self, result: PassResult, module: Module) -> None:
         """Take note of the module as one pass left it."""
-        now = totals(inventory(module)) if result.changed else self._last
-        self.steps.append((result, self._last, now))
-        self._last = now
+        super().add(result, module)
         if result.changed:
             self.after, self.custom_calls = count_native(module), count_converted(module)
 
-    @property
-    def remarks(self) -> list[Remark]:
-        """The remarks of all passes, in order."""
-        return [r for result, _, _ in self.steps for r in result.remarks]
-
     def as_dict(self) -> dict[str, Any]:
         """JSON data with stable keys."""
-        return {
-            "passes": [
-                {
-                    "name": result.name,
-                    "spec": result.spec,
-                    "changed": result.changed,
-                    "seconds": result.seconds,
-                    "before": before,
-                    "after": after,
-                    "remarks": [r.as_dict() for r in result.remarks],
-                }
-                for result, before, after in self.steps
-            ],
+        return super().as_dict() | {
             "collectives": {"before": self.before, "after": self.after},
             "custom_calls": self.custom_calls,
         }

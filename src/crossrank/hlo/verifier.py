@@ -7,12 +7,12 @@ compile time, or at run time, that these go wrong. `verify` finds them before.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 
 from crossrank.collective.groups import check_groups
 from crossrank.collective.kinds import Kind, ReduceOp
 from crossrank.collective.pairs import SourceTargetPairs
 from crossrank.errors import InputError
+from crossrank.findings import Finding
 from crossrank.hlo.collectives import (
     CollectiveInfo,
     describe,
@@ -26,35 +26,6 @@ from crossrank.hlo.config import ModuleConfig
 from crossrank.hlo.module import Instruction, Module
 from crossrank.hlo.shape import Shape
 from crossrank.hlo.targets import FAMILY, element_type, parse_target
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something wrong or risky.
-
-    Attributes:
-        kind: a short name of what it is, stable for programs.
-        instruction: where, as ``%name`` (empty: the whole module).
-        message: what, in plain words.
-        remedy: what to do about it.
-        where: the author's source line, where it is known.
-        severity: ``error`` (cannot run) or ``warning`` (may be meant so).
-    """
-
-    kind: str
-    instruction: str
-    message: str
-    remedy: str = ""
-    where: str = ""
-    severity: str = "error"
-
-    def __str__(self) -> str:
-        place = f"{self.instruction}{f' ({self.where})' if self.where else ''}: " if self.instruction else ""
-        return place + self.message
-
-    def as_dict(self) -> dict[str, str]:
-        """The finding with stable keys, for JSON."""
-        return asdict(self)
 
 
 def verify(module: Module) -> list[Finding]:

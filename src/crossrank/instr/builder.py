@@ -10,8 +10,10 @@ the raw one. All of them raise InputError where what they are given cannot be.
 
 from __future__ import annotations
 
+import operator
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from crossrank.instr import parallel_state
 from crossrank.instr.compute import Value
 from crossrank.instr.dialect import (
     AccessOp,
+    BranchOp,
     EndOp,
     InstCompute,
     InstDMACopy,
@@ -31,6 +34,7 @@ from crossrank.instr.dialect import (
     InstRegisterLoad,
     InstRegisterStore,
     Instruction,
+    JumpOp,
     ProgramOp,
     TensorOp,
 )
@@ -105,6 +109,7 @@ class KernelBuilder:
         self.program_barriers: list[str] = []
         self.post_process_spmd_grid(grid)
         self._block = Block()
+        self._blocks = [self._block]
         self._counters: dict[str, int] = {}
         self._names: set[str] = set()
         self._accesses: dict[tuple[object, ...], SSAValue] = {}
@@ -117,12 +122,12 @@ class KernelBuilder:
         self, shape: Sequence[int], dtype: Any, space: Space | str = Space.SBUF, name: str | None = None
     ) -> View:
         """A new tensor; what it holds at first is NaN. Shared HBM of one name is one tensor for the cores of a rank."""
-        return self._tensor(shape, dtype, Space(space), name or "", -1)
+        return self._tensor(shape, dtype, space, name or "", -1)
 
     def input(self, name: str, shape: Sequence[int], dtype: Any, space: Space | str = Space.PRIVATE_HBM) -> View:
         """The next input of the program."""
         self._inputs += 1
-        return self._tensor(shape, dtype, Space(space), name, self._inputs - 1)
+        return self._tensor(shape, dtype, space, name, self._inputs - 1)
 
     def output(self, view: View) -> None:
         """Make a whole tensor the next output of the program."""
@@ -132,9 +137,13 @@ class KernelBuilder:
         view.tensor.fields = replace(fields, outputs=(*fields.outputs, self._outputs))
         self._outputs += 1
 
-    def _tensor(self, shape: Sequence[int], dtype: Any, space: Space, name: str, input: int) -> View:
-        name = self._named(name, name or f"tensor-{self._count('tensor')}", "tensor")
-        type = TensorType.of([int(n) for n in shape], element_type(dtype), space)
+    def _tensor(self, shape: Sequence[int], dtype: Any, space: Space | str, name: str, input: int) -> View:
+        if space not in list(Space):
+            raise InputError(f"there is no memory {space!r}", f"there are {', '.join(Space)}")
+        space = Space(space)
+        name = self._named(name, name or f"{space}-{self._count(space)}", "tensor")
+        (extents,) = _lists([shape], "shapes")
+        type = TensorType.of(extents, element_type(dtype), space)
         op = TensorOp(TensorFields(name=name, input=input), type)
         self._add(op)
         return View.whole(self, op)
@@ -142,7 +151,23 @@ class KernelBuilder:
     def finish(self) -> ProgramOp:
         """The program; the builder is not to be used any more."""
         self._block.add_op(EndOp())
-        return ProgramOp(f"core{self.core}", self.core, Region(self._block))
+        return ProgramOp(f"core{self.core}", self.core, Region(self._blocks))
+
+    @contextmanager
+    def when(self, condition: Register) -> Iterator[None]:
+        """What is built within runs where ``condition`` is not 0; what is made there is not to be used behind it."""
+        then, after = Block(), Block()
+        self._block.add_op(BranchOp(condition.value, then, after))
+        accesses = dict(self._accesses)
+        self._begin(then)
+        yield
+        self._block.add_op(JumpOp(after))
+        self._begin(after)
+        self._accesses = accesses
+
+    def _begin(self, block: Block) -> None:
+        self._blocks.append(block)
+        self._block = block
 
     # The two ways into the program
 
@@ -181,6 +206,9 @@ class KernelBuilder:
         deps: Sequence[str] = (),
         result: bool = False,
     ) -> Instruction:
+        for other in deps:
+            if other not in self._names:
+                raise InputError(f"there is no instruction {other} before this one, which is to come after it")
         label = self._named(name or "", name or f"{title}-{self._count(title)}", "instruction")
         where = author_line()
         operands = [self._access(v) for v in outs], [self._access(v) for v in ins]
@@ -199,6 +227,8 @@ class KernelBuilder:
             raise InputError(str(error)) from None
 
     def _access(self, view: View) -> SSAValue:
+        if not isinstance(view, View):
+            raise InputError(f"an operand is a tensor of the kernel, not {type(view).__name__}")
         if view.builder is not self:
             raise InputError(f"{view} belongs to another program", "make tensors inside of the kernel")
         index = None if view.index is None else self._access(view.index[0])
@@ -209,7 +239,6 @@ class KernelBuilder:
             dtype="" if view.element is view.tensor.type.dtype else view.element.name,
             scale=tuple(scale for _, scale in view.registers),
             index_scale=0 if view.index is None else view.index[1],
-            index_dim=-1 if view.index is None else 0,
             skip_outside=view.skip_outside,
         )
         key = (view.tensor, fields, *registers, index)
@@ -240,50 +269,49 @@ class KernelBuilder:
 
     def _map_to_nd_access(self, views: Sequence[View]) -> list[View]:
         """Operands of group collectives: any elements of a tensor, as an access pattern."""
-        return list(views)
+        return _tensors(views)
 
     def _map_to_hbm_tensors(self, views: Sequence[View]) -> list[View]:
         """Operands of permutes: whole tensors in HBM."""
-        for view in views:
+        found = _tensors(views)
+        for view in found:
             if not view.buffer.is_hbm:
                 raise InputError(f"a permute takes tensors in HBM, and {view} lies in {view.buffer}", "use a tiled one")
             if not view.is_whole:
                 raise InputError("Cannot legalize strided load/store!", f"{view} is a part of one; use a tiled permute")
-        return list(views)
+        return found
 
     def combine_tiles(self, views: Sequence[View]) -> list[View]:
         """Operands of tiled ops: tiles of any tensor, each as one access pattern."""
-        return list(views)
+        return _tensors(views)
 
     def _groups(self, groups: Groups, is_local: bool = False) -> Pairs:
-        found = tuple(tuple(int(m) for m in group) for group in groups)
+        found = _lists(groups, "replica groups")
         check_groups(found, _ask)
         check_members([m for g in found for m in g], self.lnc if is_local else self.world_size, is_local, _ask)
         return found
 
-    def _pairs(self, pairs: Groups) -> Pairs:
-        found = tuple(tuple(int(m) for m in pair) for pair in pairs)
+    def _pairs(self, pairs: Groups, is_local: bool = False) -> Pairs:
+        found = _lists(pairs, "source-target pairs")
         check_pairs(found, _ask)
-        check_members([m for p in found for m in p], self.world_size, False, _ask)
+        check_members([m for p in found for m in p], self.lnc if is_local else self.world_size, is_local, _ask)
         return found
 
-    def _types(self, dtype: Any, views: Iterable[View]) -> None:
-        """``dtype``, where it is given, is the type of the operands."""
-        if dtype is None:
-            return
-        wanted = element_type(dtype)
-        for view in views:
-            if view.element is not wanted:
+    def _typed(self, srcs: Sequence[View], dsts: Sequence[View], dtype: Any) -> dict[str, Any]:
+        """The operands; ``dtype``, where it is given, is their type."""
+        wanted = None if dtype is None else element_type(dtype)
+        for view in (*srcs, *dsts):
+            if wanted not in (None, view.element):
                 raise InputError(f"dtype is {wanted}, and {view} has elements of {view.element}", "copy it first")
+        return {"srcs": srcs, "dsts": dsts}
 
     def _prepared(
         self, srcs: Sequence[View], dsts: Sequence[View], dtype: Any, dma_qos: int | None, hbm: bool = False
     ) -> dict[str, Any]:
         """What all raw collectives do with their operands."""
         self.validate_dma_qos(dma_qos)
-        self._types(dtype, (*srcs, *dsts))
         mapped = self._map_to_hbm_tensors if hbm else self._map_to_nd_access
-        return {"srcs": mapped(srcs), "dsts": mapped(dsts), "dma_qos": dma_qos}
+        return self._typed(mapped(srcs), mapped(dsts), dtype) | {"dma_qos": dma_qos}
 
     # Group collectives
 
@@ -456,6 +484,7 @@ class KernelBuilder:
         if phase not in ("", "prepare", "trigger"):
             raise InputError(f"the phase is 'prepare', 'trigger' or empty, not {phase!r}")
         groups = self._groups(replica_groups, is_local)
+        (metadata,) = _tensors([metadata])
         rows, members = 3 + has_rdispls, len(groups[0])
         if metadata.shape not in ((rows, members), (1, rows, members)) or metadata.element.name not in ("u32", "s32"):
             raise InputError(
@@ -566,12 +595,14 @@ class KernelBuilder:
         dtype: Any = None,
         dma_qos: int | None = None,
         *,
+        is_local: bool = False,
         name: str | None = None,
     ) -> Instruction:
         """Send tiles along pairs; a rank that is no target keeps what it has."""
         prepared = self._tiles(srcs, dsts, dtype, dma_qos)
+        pairs = self._pairs(src_tgt_pairs, is_local)
         return self.insert_raw_cc(
-            TiledCollectivePermuteOp(**prepared, src_tgt_pairs=self._pairs(src_tgt_pairs), name=name)
+            TiledCollectivePermuteOp(**prepared, src_tgt_pairs=pairs, is_local=is_local, name=name)
         )
 
     def tiled_collective_permute_implicit_cc_raw(
@@ -631,8 +662,7 @@ class KernelBuilder:
 
     def _tiles(self, srcs: Sequence[View], dsts: Sequence[View], dtype: Any, dma_qos: int | None) -> dict[str, Any]:
         self.validate_dma_qos(dma_qos)
-        self._types(dtype, (*srcs, *dsts))
-        return {"srcs": self.combine_tiles(srcs), "dsts": self.combine_tiles(dsts), "dma_qos": dma_qos}
+        return self._typed(self.combine_tiles(srcs), self.combine_tiles(dsts), dtype) | {"dma_qos": dma_qos}
 
     def _channel(self, channel_id: int, num_channels: int) -> dict[str, Any]:
         if num_channels not in (1, 2, 4):
@@ -735,6 +765,7 @@ class KernelBuilder:
         self, wait_target: View, cores: Sequence[int], engine: str = "gpsimd", name: str | None = None
     ) -> Instruction:
         """Wait until ``cores`` have come here, so that what they wrote to ``wait_target`` is there."""
+        (wait_target,) = _tensors([wait_target])
         if not wait_target.buffer.is_hbm:
             raise InputError("core_barrier can only wait for HBM Tensor.")
         if not wait_target.is_whole:
@@ -744,10 +775,8 @@ class KernelBuilder:
     def _barrier(self, cores: Sequence[int], engine: str = "gpsimd", name: str | None = None) -> Instruction:
         if self.arch < CORE_BARRIER_ARCH:
             raise InputError(f"core_barrier needs architecture level {CORE_BARRIER_ARCH} or more, not {self.arch}")
-        found = tuple(int(c) for c in cores)
+        (found,) = _lists([cores], "cores")
         check_members(found, self.lnc, True, _ask)
-        if self.core not in found or len(set(found)) != len(found):
-            raise InputError(f"core {self.core} waits at a barrier of the cores {list(found)}", "list each core once")
         semaphore = self.tensor((1, 1), "u32", Space.SBUF, f"semaphore-{self._count('semaphore')}")
         (data,) = self.combine_tiles([semaphore])
         inst = self.insert(CoreBarrierOp(data=data, cores=found, engine=engine, name=name))
@@ -830,7 +859,7 @@ class KernelBuilder:
 
         Args:
             program_axes: axes of the grid that were reduced over.
-            reduce_axes: loop axes that were reduced over.
+            reduce_axes: loop axes that were reduced over; loops are unrolled, so that these ask for nothing.
             parallel_axes: what runs beside it: axes of the grid among them meet too.
             is_async: the result is waited for elsewhere: no barrier.
         """
@@ -915,6 +944,25 @@ def author_line() -> str:
     while frame is not None and frame.f_code.co_filename.startswith(HERE):
         frame = frame.f_back  # type: ignore[assignment]
     return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def _lists(given: Any, what: str) -> Pairs:
+    """Lists of integers, such as groups of ranks."""
+    try:
+        return tuple(tuple(operator.index(m) for m in members) for members in given)
+    except TypeError:
+        raise InputError(f"{what} are lists of integers, not {given!r}") from None
+
+
+def _tensors(given: Any) -> list[View]:
+    """The operands of an instruction."""
+    if isinstance(given, View) or not isinstance(given, Iterable):
+        raise InputError(f"operands are lists of tensors, not {given}", "put it into a list")
+    views = list(given)
+    for view in views:
+        if not isinstance(view, View):
+            raise InputError(f"an operand is a tensor of the kernel, not {type(view).__name__}")
+    return views
 
 
 def _integer(value: Any, text: str) -> int:

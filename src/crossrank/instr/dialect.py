@@ -18,12 +18,14 @@ The verifiers' texts are the source's where the source has them.
 
 from __future__ import annotations
 
+import re
 from abc import ABC
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, cast
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import Builtin, IntAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, Builtin, IntAttr, StringAttr
 from xdsl.ir import Attribute, Block, Data, Dialect, Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -62,11 +64,14 @@ from crossrank.instr.fields import (
     RingFields,
     TensorFields,
     parse_fields,
+    parse_string,
     print_fields,
+    quoted,
 )
 from crossrank.instr.kinds import PARTITIONS
+from crossrank.instr.registers import OPS as REGISTER_OPS
 from crossrank.instr.types import RegisterType, TensorType
-from crossrank.instr.verify import check_collective, check_not_self
+from crossrank.instr.verify import check_barrier, check_collective, check_not_self, check_ring
 
 
 @irdl_attr_definition
@@ -91,6 +96,15 @@ class FieldsAttr(Data[Fields]):
         printer.print_string(f"<{type(self.data).__name__} ")
         print_fields(printer, self.data)
         printer.print_string(">")
+
+
+def _operand(parser: Parser) -> SSAValue:
+    """A value that was made before; its type is that of its making, which the text does not repeat."""
+    named = parser.parse_unresolved_operand()
+    values = parser.ssa_values.get(named.operand_name, ())
+    if named.index >= len(values):
+        parser.raise_error(f"%{named.operand_name} is used before it is made", named.span)
+    return values[named.index]
 
 
 @irdl_op_definition
@@ -155,7 +169,7 @@ class BranchOp(IRDLOperation):
     @classmethod
     def parse(cls, parser: Parser) -> BranchOp:
         """Read it."""
-        condition = parser.parse_operand()
+        condition = _operand(parser)
         parser.parse_punctuation(",")
         then = parser.parse_successor()
         parser.parse_punctuation(",")
@@ -194,7 +208,7 @@ class ProgramOp(IRDLOperation):
         return {op.fields.name: op for block in self.body.blocks for op in block.ops if isinstance(op, TensorOp)}
 
     def verify_(self) -> None:
-        """Each name is given once; each block ends as a block must."""
+        """Each name is given once, before others speak of it; each block ends as a block must."""
         names: set[str] = set()
         for block in self.body.blocks:
             last = block.last_op
@@ -204,6 +218,11 @@ class ProgramOp(IRDLOperation):
                 named = op.fields.name if isinstance(op, TensorOp) else op.label if isinstance(op, Instruction) else ""
                 if named in names:
                     raise VerifyException(f"core {self.index}: two are named {named}")
+                for other in op.deps if isinstance(op, Instruction) else ():
+                    if other not in names:
+                        raise VerifyException(
+                            f"core {self.index}: {named} comes after {other}, which does not stand before it"
+                        )
                 if named:
                     names.add(named)
 
@@ -222,7 +241,11 @@ class ProgramOp(IRDLOperation):
 
 
 class Named(IRDLOperation, ABC):
-    """An op with fields, of its class ``FIELDS``."""
+    """An op with fields, of its class ``FIELDS``.
+
+    Fields never change; ``op.fields = dataclasses.replace(op.fields, stream_id=1)`` gives an op others, and
+    `Kernel.verify` says whether they can be.
+    """
 
     FIELDS: ClassVar[type[Fields]] = Fields
     packed = prop_def(FieldsAttr, prop_name="fields")
@@ -235,6 +258,15 @@ class Named(IRDLOperation, ABC):
     @fields.setter
     def fields(self, fields: Fields) -> None:
         self.packed = FieldsAttr(fields)
+
+    def verify_(self) -> None:
+        """The fields are its own; what an op asks beyond that is said in `check`."""
+        if type(self.packed.data) is not self.FIELDS:
+            raise VerifyException(f"{self.name} has the fields {self.FIELDS.__name__}, not {self.packed.data}")
+        self.check()
+
+    def check(self) -> None:
+        """Raise a VerifyException where fields and operands do not fit."""
 
 
 @irdl_op_definition
@@ -254,8 +286,12 @@ class TensorOp(Named):
         """Its shape, element type and space."""
         return self.result.type
 
-    def verify_(self) -> None:
-        """At most 128 partitions; an alias says of what."""
+    def check(self) -> None:
+        """It has extents, at most 128 partitions; an alias says of what."""
+        if any(extent < 0 for extent in self.type.shape):
+            raise VerifyException(f"tensor {self.fields.name} has a negative extent: {list(self.type.shape)}")
+        if self.type.dtype.numpy is None:
+            raise VerifyException(f"tensor {self.fields.name}: no array has elements of {self.type.dtype}")
         if self.type.space.has_partitions and (not self.type.shape or self.type.shape[0] > PARTITIONS):
             raise VerifyException(
                 f"tensor {self.fields.name} of shape {list(self.type.shape)} lies in {self.type.space}, whose first "
@@ -304,13 +340,10 @@ class AccessOp(Named):
         registers: Sequence[SSAValue] = (),
         index: SSAValue | None = None,
     ) -> None:
-        base = cast(TensorType, tensor.type)
-        element = dtype(fields.dtype) if fields.dtype else base.dtype
-        type = TensorType.of([n for _, n in fields.pattern], element, base.space)
         super().__init__(
             operands=[tensor, index, list(registers)],
             properties={"fields": FieldsAttr(fields)},
-            result_types=[type],
+            result_types=[_accessed(cast(TensorType, tensor.type), fields)],
         )
 
     @property
@@ -339,21 +372,29 @@ class AccessOp(Named):
         """Whether it is the whole tensor, in order."""
         return self.is_static and not self.fields.dtype and self.pattern.covers(self.of.type.size)
 
-    def verify_(self) -> None:
+    def check(self) -> None:
         """What is known of it lies inside of its tensor."""
         if not isinstance(self.tensor.owner, TensorOp):
             raise VerifyException("an access is to a tensor")
+        if self.type != _accessed(self.of.type, self.fields):
+            raise VerifyException(
+                f"an access of tensor {self.of.fields.name} gives {_accessed(self.of.type, self.fields)}"
+            )
         base = self.of.type
         elements = base.size * base.dtype.itemsize // self.type.dtype.itemsize
         low, high = self.pattern.bounds
-        if low < 0 or (self.is_static and high > elements):
+        if self.is_static and (low < 0 or high > elements):
             raise VerifyException(
                 f"an access reaches elements {low} to {high - 1} of tensor {self.of.fields.name}, which has {elements}"
             )
         if len(self.registers) != len(self.fields.scale):
             raise VerifyException("an access has a scale for each register")
-        if (self.index is not None) != (self.fields.index_dim >= 0):
-            raise VerifyException("an access has index_dim where it has a tensor of indices")
+        if self.index is not None:
+            rows = cast(TensorType, self.index.type)
+            if not isinstance(self.index.owner, AccessOp) or not rows.dtype.is_integer:
+                raise VerifyException("the indices of an access are an access to a tensor of integers")
+            if not self.type.shape or rows.size != self.type.shape[0]:
+                raise VerifyException(f"{rows.size} indices for an access of shape {list(self.type.shape)}")
 
     def print(self, printer: Printer) -> None:
         """``instr.access %x[%r, …] at_index %i {offset = 0, pattern = [[4, 2], [1, 4]]}``."""
@@ -372,12 +413,22 @@ class AccessOp(Named):
     @classmethod
     def parse(cls, parser: Parser) -> AccessOp:
         """Read it."""
-        tensor = parser.parse_operand()
+        tensor = _operand(parser)
         if not isinstance(tensor.type, TensorType):
             parser.raise_error("an access is to a tensor")
-        registers = parser.parse_optional_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_operand)
-        index = parser.parse_operand() if parser.parse_optional_keyword("index") else None
-        return cls(tensor, cast(AccessFields, parse_fields(parser, AccessFields)), registers or (), index)
+        registers = parser.parse_optional_comma_separated_list(parser.Delimiter.SQUARE, partial(_operand, parser))
+        index = _operand(parser) if parser.parse_optional_keyword("index") else None
+        fields = cast(AccessFields, parse_fields(parser, AccessFields))
+        try:
+            return cls(tensor, fields, registers or (), index)
+        except ValueError as error:
+            parser.raise_error(str(error))
+
+
+def _accessed(tensor: TensorType, fields: AccessFields) -> TensorType:
+    """The type of an access to a tensor."""
+    element = dtype(fields.dtype) if fields.dtype else tensor.dtype
+    return TensorType.of([n for _, n in fields.pattern], element, tensor.space)
 
 
 class Instruction(Named, ABC):
@@ -391,9 +442,11 @@ class Instruction(Named, ABC):
 
     NUMBER: ClassVar[int] = -1
     """Its number in the source's instruction set; -1 where it has none."""
+    COUNTS: ClassVar[Mapping[str, int]] = {}
+    """How many ``outs``, ``ins``, ``registers`` and results it has, where that is the same for all."""
     label_attr = prop_def(StringAttr, prop_name="label")
     where_attr = opt_prop_def(StringAttr, prop_name="where")
-    deps_attr = opt_prop_def(StringAttr, prop_name="deps")
+    deps_attr = opt_prop_def(ArrayAttr[StringAttr], prop_name="deps")
     outs = var_operand_def(TensorType)
     ins = var_operand_def(TensorType)
     registers = var_operand_def(RegisterType)
@@ -416,7 +469,7 @@ class Instruction(Named, ABC):
         if where:
             properties["where"] = StringAttr(where)
         if deps:
-            properties["deps"] = StringAttr(" ".join(deps))
+            properties["deps"] = ArrayAttr(map(StringAttr, deps))
         super().__init__(
             operands=[list(outs), list(ins), list(registers)],
             properties=properties,
@@ -436,11 +489,11 @@ class Instruction(Named, ABC):
     @property
     def deps(self) -> tuple[str, ...]:
         """Names of instructions that must have ended before."""
-        return tuple(self.deps_attr.data.split()) if self.deps_attr else ()
+        return tuple(name.data for name in self.deps_attr) if self.deps_attr else ()
 
     @deps.setter
     def deps(self, names: Sequence[str]) -> None:
-        self.deps_attr = StringAttr(" ".join(names)) if names else None
+        self.deps_attr = ArrayAttr(map(StringAttr, names)) if names else None
 
     @property
     def program(self) -> ProgramOp | None:
@@ -459,23 +512,24 @@ class Instruction(Named, ABC):
         return [_access(v) for v in self.ins]
 
     def verify_(self) -> None:
-        """Operands are accesses; what an instruction asks beyond that is said in `check`."""
+        """Operands are accesses, as many as there must be."""
         for value in (*self.outs, *self.ins):
             if not isinstance(value.owner, AccessOp):
                 raise VerifyException(f"{self.label}: an operand is an access, made by instr.access")
-        self.check()
+        for what, count in ({"result": 0} | dict(self.COUNTS)).items():
+            given = int(self.result is not None) if what == "result" else len(getattr(self, what))
+            if given != count:
+                raise VerifyException(f"{self.label}: {self.name} has {count} {what}, not {given}")
+        super().verify_()
         if self.program is not None:
             self.check_core(self.program.index)
-
-    def check(self) -> None:
-        """Raise a VerifyException where fields and operands do not fit."""
 
     def check_core(self, core: int) -> None:
         """Raise a VerifyException where it cannot be an instruction of that core."""
 
     def print(self, printer: Printer) -> None:
         """``instr.x "name" out(…) in(…) reg(…) {…} after("…") at "file:line"``; what is empty is left out."""
-        printer.print_string(f' "{self.label}"')
+        printer.print_string(f" {quoted(self.label)}")
         for word, values in (("out", self.outs), ("in", self.ins), ("reg", self.registers)):
             if values:
                 printer.print_string(f" {word}(")
@@ -485,10 +539,9 @@ class Instruction(Named, ABC):
             printer.print_string(" ")
             print_fields(printer, self.fields)
         if self.deps:
-            printer.print_string(" after(" + ", ".join(f'"{d}"' for d in self.deps) + ")")
+            printer.print_string(f" after({', '.join(map(quoted, self.deps))})")
         if self.where:
-            printer.print_string(" at ")
-            printer.print_string_literal(self.where)
+            printer.print_string(f" at {quoted(self.where)}")
         if self.result is not None:
             printer.print_string(" : ")
             printer.print_attribute(self.result.type)
@@ -496,18 +549,18 @@ class Instruction(Named, ABC):
     @classmethod
     def parse(cls, parser: Parser) -> Instruction:
         """Read it."""
-        label = parser.parse_str_literal()
+        label = parse_string(parser)
         operands: list[list[SSAValue]] = []
         for word in ("out", "in", "reg"):
             given = parser.parse_optional_keyword(word)
             operands.append(
-                parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_operand) if given else []
+                parser.parse_comma_separated_list(parser.Delimiter.PAREN, partial(_operand, parser)) if given else []
             )
         fields = parse_fields(parser, cls.FIELDS)
         deps: list[str] = []
         if parser.parse_optional_keyword("after"):
-            deps = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_str_literal)
-        where = parser.parse_str_literal() if parser.parse_optional_keyword("at") else ""
+            deps = parser.parse_comma_separated_list(parser.Delimiter.PAREN, lambda: parse_string(parser))
+        where = parse_string(parser) if parser.parse_optional_keyword("at") else ""
         has_result = parser.parse_optional_punctuation(":") is not None
         if has_result and not isinstance(parser.parse_type(), RegisterType):
             parser.raise_error("an instruction gives a register or nothing")
@@ -520,8 +573,9 @@ def _access(value: SSAValue) -> AccessOp:
 
 
 def _hint(name: str) -> str | None:
-    """A name for a value in the text; None where the text cannot have it."""
+    """A name for a value in the text, which numbers those that are alike; None where the text cannot have it."""
     word = "".join(c if c.isalnum() or c in "_$." else "_" for c in name)
+    word = re.sub(r"(_[0-9]+)+$", "", word)
     return word if SSAValue.is_valid_name(word) else None
 
 
@@ -551,6 +605,7 @@ class InstSend(Instruction):
     name = "instr.send"
     NUMBER: ClassVar[int] = 49
     FIELDS: ClassVar[type[Fields]] = PeerFields
+    COUNTS: ClassVar[Mapping[str, int]] = {"outs": 0, "registers": 0}
 
 
 @irdl_op_definition
@@ -560,6 +615,7 @@ class InstRecv(Instruction):
     name = "instr.recv"
     NUMBER: ClassVar[int] = 50
     FIELDS: ClassVar[type[Fields]] = PeerFields
+    COUNTS: ClassVar[Mapping[str, int]] = {"ins": 0, "registers": 0}
 
 
 @irdl_op_definition
@@ -570,6 +626,10 @@ class InstCoreBarrier(Instruction):
     NUMBER: ClassVar[int] = 87
     FIELDS: ClassVar[type[Fields]] = BarrierFields
 
+    def check_core(self, core: int) -> None:
+        """A core waits where it is waited for."""
+        check_barrier(self.label, self.fields, core)
+
 
 @irdl_op_definition
 class InstDMACopy(Instruction):
@@ -578,6 +638,7 @@ class InstDMACopy(Instruction):
     name = "instr.dma_copy"
     NUMBER: ClassVar[int] = 32
     FIELDS: ClassVar[type[Fields]] = CopyFields
+    COUNTS: ClassVar[Mapping[str, int]] = {"outs": 1, "ins": 1, "registers": 0}
 
 
 @irdl_op_definition
@@ -587,6 +648,7 @@ class InstGPSIMDSB2SB(Instruction):
     name = "instr.gpsimd_sb2sb"
     NUMBER: ClassVar[int] = 33
     FIELDS: ClassVar[type[Fields]] = CopyFields
+    COUNTS: ClassVar[Mapping[str, int]] = {"outs": 1, "ins": 1, "registers": 0}
 
 
 @irdl_op_definition
@@ -604,6 +666,7 @@ class InstGetGlobalRankId(Instruction):
     name = "instr.get_global_rank_id"
     NUMBER: ClassVar[int] = 11
     FIELDS: ClassVar[type[Fields]] = RankFields
+    COUNTS: ClassVar[Mapping[str, int]] = {"outs": 0, "ins": 0, "registers": 0, "result": 1}
 
 
 @irdl_op_definition
@@ -613,6 +676,11 @@ class InstGetCurProcessingRankID(Instruction):
     name = "instr.get_cur_processing_rank_id"
     NUMBER: ClassVar[int] = 66
     FIELDS: ClassVar[type[Fields]] = RingFields
+    COUNTS: ClassVar[Mapping[str, int]] = {"outs": 0, "ins": 0, "registers": 0, "result": 1}
+
+    def check(self) -> None:
+        """Its ring is made of groups."""
+        check_ring(self.label, self.fields)
 
 
 @irdl_op_definition
@@ -636,6 +704,16 @@ class InstRegisterAlu(Instruction):
 
     name = "instr.register_alu"
     FIELDS: ClassVar[type[Fields]] = AluFields
+    COUNTS: ClassVar[Mapping[str, int]] = {"outs": 0, "ins": 0, "result": 1}
+
+    def check(self) -> None:
+        """The op is known, and each operand is a register or a number."""
+        fields = self.fields
+        if fields.op not in REGISTER_OPS:
+            raise VerifyException(f"{self.label}: there is no op {fields.op!r} on registers")
+        numbers = [n for n in (fields.left, fields.right) if n is not None]
+        if len(self.registers) + len(numbers) != (1 if fields.op == "move" else 2):
+            raise VerifyException(f"{self.label}: {fields.op} has another number of operands")
 
 
 @irdl_op_definition
@@ -643,6 +721,11 @@ class InstRegisterLoad(Instruction):
     """Reads a register from an access of one element."""
 
     name = "instr.register_load"
+    COUNTS: ClassVar[Mapping[str, int]] = {"outs": 0, "ins": 1, "registers": 0, "result": 1}
+
+    def check(self) -> None:
+        """One element."""
+        _check_one(self.label, self.in_accesses[0])
 
 
 @irdl_op_definition
@@ -650,6 +733,16 @@ class InstRegisterStore(Instruction):
     """Writes a register to an access of one element."""
 
     name = "instr.register_store"
+    COUNTS: ClassVar[Mapping[str, int]] = {"outs": 1, "ins": 0, "registers": 1}
+
+    def check(self) -> None:
+        """One element."""
+        _check_one(self.label, self.out_accesses[0])
+
+
+def _check_one(label: str, access: AccessOp) -> None:
+    if access.type.size != 1:
+        raise VerifyException(f"{label}: a register holds one element, and the access has {access.type.size}")
 
 
 INSTRUCTIONS: tuple[type[Instruction], ...] = (

@@ -6,10 +6,12 @@ A value is an int, a float, a bool, a word or a tuple of such; what has its defa
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, StrEnum
 from functools import cache
-from typing import Any, get_args, get_type_hints
+from types import UnionType
+from typing import Any, ForwardRef, Union, get_args, get_origin, get_type_hints
 
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
@@ -63,8 +65,7 @@ class AccessFields(Fields):
         pattern: ``(stride, extent)`` of each dimension.
         dtype: the type that the tensor's bytes are taken for, in whose elements all is counted; empty: the tensor's.
         scale: what each register's value is multiplied by before it is added to the offset.
-        index_scale: what each value of the index tensor is multiplied by.
-        index_dim: the dimension of the pattern that the index tensor runs along; -1: there is none.
+        index_scale: what each value of the index tensor, which runs along the first dimension, is multiplied by.
         skip_outside: an index outside of the tensor leaves its elements out; else it is an error.
     """
 
@@ -73,8 +74,11 @@ class AccessFields(Fields):
     dtype: str = ""
     scale: tuple[int, ...] = ()
     index_scale: int = 0
-    index_dim: int = -1
     skip_outside: bool = False
+
+    def __post_init__(self) -> None:
+        if any(len(dim) != 2 or dim[1] < 0 for dim in self.pattern):
+            raise ValueError("a pattern is [stride, extent] of each dimension, and no extent is below zero")
 
 
 @dataclass(frozen=True)
@@ -97,13 +101,13 @@ class CollectiveFields(Fields):
         pipe_id: what goes through one pipe completes together.
         send_to_rank: the core to send to.
         recv_from_ranks: the cores to receive from: one, or several for a reducing one.
-        initial_core_barrier: whether the cores meet before it.
+        initial_core_barrier: of a send and receive between cores: they meet before anything is read or written, which
+            all of them do who are on one pipe.
         use_gpsimd_dma: whether its author asked for the GPSIMD engine.
-        permute_chain: carried through.
+        permute_chain: carried through, like the next: nothing of ours sets or reads them.
         unique_tensors_type: carried through.
         dma_qos: 0 to 3; -1: not given.
         split_count: of an all-to-all only.
-        root: of a broadcast: the position in the group of the member whose tensor all get.
         broadcast_sizes: of a broadcast: the extents that are sent; empty: all of the tensor.
         recv_counts_known: of a variable exchange: the receive counts are not written.
         has_rdispls: the metadata has a row of displacements at the receiver.
@@ -132,7 +136,6 @@ class CollectiveFields(Fields):
     unique_tensors_type: int = 0
     dma_qos: int = -1
     split_count: int = 0
-    root: int = 0
     broadcast_sizes: tuple[int, ...] = ()
     recv_counts_known: bool = False
     has_rdispls: bool = False
@@ -188,11 +191,16 @@ class CopyFields(Fields):
         dma_qos: 0 to 3; -1: not given.
         to_core: of a copy into another core's memory: that core; -1: its own.
         pipe_id: of a copy that a send and receive became: its pipe.
+        use_gpsimd_dma: whether the author of that asked for the GPSIMD engine.
+        semaphore: whether it raises a semaphore on ``to_core``, and waits for the others of its pipe to do so on its
+            own: copies of one pipe then end together, without a barrier.
     """
 
     dma_qos: int = -1
     to_core: int = -1
     pipe_id: int = -1
+    use_gpsimd_dma: bool = False
+    semaphore: bool = False
 
 
 @dataclass(frozen=True)
@@ -230,10 +238,31 @@ _ENUMS: tuple[type[Enum], ...] = (CollectiveKind, AluOp, CollectiveDimension, Cc
 
 
 @cache
-def _enum_fields(fields: type[Fields]) -> dict[str, type[Enum]]:
-    """The fields that are words of an enumeration."""
+def _hints(fields: type[Fields]) -> dict[str, Any]:
+    """The type of each field."""
     hints = get_type_hints(fields)
-    return {name: enum for name, hint in hints.items() for enum in _ENUMS if hint is enum or enum in get_args(hint)}
+    return {f.name: hints[f.name] for f in dataclasses.fields(fields)}
+
+
+def _enum(hint: Any) -> type[Enum] | None:
+    """The enumeration of which a field is a word, if it is one."""
+    return next((enum for enum in _ENUMS if hint is enum or enum in get_args(hint)), None)
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    """Whether a value that was read is of a field's type."""
+    if get_origin(hint) is tuple:
+        items = get_args(hint)
+        if not isinstance(value, tuple):
+            return False
+        if items[-1] is Ellipsis:
+            return all(_is_a(v, items[0]) for v in value)
+        return len(value) == len(items) and all(map(_is_a, value, items))
+    if get_origin(hint) in (Union, UnionType):
+        return any(_is_a(value, h) for h in get_args(hint))
+    if isinstance(hint, ForwardRef):  # a `Value` within a `Value`
+        return True
+    return type(value) is hint
 
 
 def print_fields(printer: Printer, fields: Fields) -> None:
@@ -256,11 +285,15 @@ def literal(value: Any) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(map(literal, value)) + "]"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        return f'"{escaped}"'
+        return quoted(value)
     if isinstance(value, float):
-        return f'"{value!r}f"' if value != value or abs(value) == float("inf") else _decimal(value)
+        return _decimal(value) if math.isfinite(value) else "nan" if value != value else _INFINITIES[value]
     return str(value)
+
+
+def quoted(text: str) -> str:
+    """A string as the reader takes it."""
+    return '"' + "".join(f"\\{ord(c):02X}" if c in '"\\\x7f' or c < " " else c for c in text) + '"'
 
 
 def _decimal(value: float) -> str:
@@ -272,21 +305,25 @@ def _decimal(value: float) -> str:
     return mantissa + e + exponent
 
 
-_SPECIAL = {"nanf": float("nan"), "inff": float("inf"), "-inff": float("-inf")}
+_INFINITIES = {math.inf: "inf", -math.inf: "neg_inf"}
+_WORDS: dict[str, Value] = {"true": True, "false": False, "none": None, "nan": math.nan}
+_WORDS |= {word: value for value, word in _INFINITIES.items()}
 
 
 def parse_fields(parser: AttrParser, fields: type[Fields]) -> Fields:
     """Read what `print_fields` wrote."""
-    enums = _enum_fields(fields)  # type: ignore[arg-type]
-    known = {f.name for f in dataclasses.fields(fields)}
+    hints = _hints(fields)  # type: ignore[arg-type]
     given: dict[str, Any] = {}
 
     def one() -> None:
         key = parser.parse_identifier()
-        if key not in known:
-            parser.raise_error(f"there is no field {key} here; there are {', '.join(sorted(known))}")
+        if key not in hints:
+            parser.raise_error(f"there is no field {key} here; there are {', '.join(sorted(hints)) or 'none'}")
         parser.parse_punctuation("=")
-        given[key] = _enum_value(parser, enums[key]) if key in enums else parse_value(parser)
+        enum = _enum(hints[key])
+        given[key] = parse_value(parser) if enum is None else _enum_value(parser, enum)
+        if not _is_a(given[key], hints[key]):
+            parser.raise_error(f"{literal(given[key])} cannot be the field {key}")
 
     if parser.parse_optional_punctuation("{") is not None:
         one()
@@ -296,7 +333,10 @@ def parse_fields(parser: AttrParser, fields: type[Fields]) -> Fields:
     missing = [f.name for f in dataclasses.fields(fields) if f.default is dataclasses.MISSING and f.name not in given]
     if missing:
         parser.raise_error(f"the field {missing[0]} is missing")
-    return fields(**given)
+    try:
+        return fields(**given)
+    except ValueError as error:
+        parser.raise_error(str(error))
 
 
 def _enum_value(parser: AttrParser, enum: type[Enum]) -> Enum | None:
@@ -309,10 +349,26 @@ def _enum_value(parser: AttrParser, enum: type[Enum]) -> Enum | None:
     return None
 
 
+def parse_string(parser: AttrParser) -> str:
+    """Read what `quoted` wrote."""
+    return parser.expect(lambda: _optional_string(parser), "a string in quotes is expected")
+
+
+def _optional_string(parser: AttrParser) -> str | None:
+    if (text := parser.parse_optional_str_literal()) is not None:
+        return text
+    if (code := parser.parse_optional_bytes_literal()) is None:  # escapes beside what is not ASCII
+        return None
+    try:
+        return code.decode()
+    except UnicodeDecodeError:
+        parser.raise_error("this string is no UTF-8")
+
+
 def parse_value(parser: AttrParser) -> Value:
     """Read one value."""
-    if (text := parser.parse_optional_str_literal()) is not None:
-        return _SPECIAL.get(text, text)
+    if (text := _optional_string(parser)) is not None:
+        return text
     if (number := parser.parse_optional_number()) is not None:
         return number
     if parser.parse_optional_punctuation("[") is not None:
@@ -323,7 +379,6 @@ def parse_value(parser: AttrParser) -> Value:
             items.append(parse_value(parser))
         return tuple(items)
     word = parser.parse_identifier()
-    words: dict[str, Value] = {"true": True, "false": False, "none": None}
-    if word not in words:
+    if word not in _WORDS:
         parser.raise_error(f"{word} is no value; write words in quotes")
-    return words[word]
+    return _WORDS[word]

@@ -25,10 +25,6 @@ class ProgramAxis(int):
         return self
 
 
-class LoopAxis(int):
-    """The present turn of a loop, which is unrolled: an int that is no program's number."""
-
-
 def program_ids(axes: Sequence[ProgramAxis]) -> list[tuple[int, ...]]:
     """The program ids of each core, row by row; one empty one where there is no grid."""
     return list(itertools.product(*(range(a.extent) for a in axes)))

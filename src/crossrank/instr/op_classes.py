@@ -1,6 +1,7 @@
 """The ops that the builder makes: each class implies the kind of its instruction, which the builder never writes.
 
-`KIND_OF` is the table; an op with two routings (the tiled permute) has the kind of the one that it was given.
+`KIND_OF` is the table; an op with two routings (the tiled permute) has the kind of the one that it was given. Two more
+classes of the source, ``ShardOp`` and ``CollectiveComputeOp``, have no builder method there, and are not here.
 """
 
 from __future__ import annotations

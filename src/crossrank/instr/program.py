@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from xdsl.dialects.builtin import IntAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute
@@ -10,7 +11,8 @@ from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from crossrank.errors import InputError
-from crossrank.instr.dialect import InstCollectiveCompute, ProgramOp, TensorOp, context
+from crossrank.instr.dialect import Instruction, ProgramOp, TensorOp, context
+from crossrank.instr.fields import BarrierFields, CollectiveFields, PeerFields, RingFields
 from crossrank.instr.verify import check_members
 
 
@@ -20,6 +22,8 @@ class Kernel:
     Attributes:
         module: one program for each core of a rank; every rank runs them.
     """
+
+    TITLE: ClassVar[str] = "kernels"
 
     def __init__(self, module: ModuleOp) -> None:
         self.module = module
@@ -31,6 +35,7 @@ class Kernel:
         name: str = "kernel",
         world_size: int = 1,
         lnc: int = 1,
+        arch: int = 40,
         has_collectives: bool = False,
     ) -> Kernel:
         """The kernel of these programs, one a core.
@@ -40,12 +45,14 @@ class Kernel:
             name: the kernel's.
             world_size: how many ranks it was traced for.
             lnc: how many cores a rank has.
+            arch: the architecture level.
             has_collectives: whether lowering of collectives has something to look at.
         """
         attributes: dict[str, Attribute] = {
             "instr.kernel": StringAttr(name),
             "instr.world_size": IntAttr(world_size),
             "instr.lnc": IntAttr(lnc),
+            "instr.arch": IntAttr(arch),
         }
         if has_collectives:
             attributes["instr.has_collectives"] = IntAttr(1)
@@ -72,6 +79,11 @@ class Kernel:
         return self._number("lnc", len(self.programs))
 
     @property
+    def arch(self) -> int:
+        """The architecture level: 20, 30, 40."""
+        return self._number("arch", 40)
+
+    @property
     def has_collectives(self) -> bool:
         """Whether a collective was inserted that only says who talks to whom."""
         return bool(self._number("has_collectives", 0))
@@ -83,19 +95,20 @@ class Kernel:
 
     def inputs(self) -> list[TensorOp]:
         """Its inputs in order, as the first core that has them declares them."""
-        return self._declared(lambda t: (t.fields.input,) if t.fields.input >= 0 else ())
+        return list(self._declared(_input_of).values())
 
     def outputs(self) -> list[TensorOp]:
         """Its outputs in order, as the first core that has them declares them."""
-        return self._declared(lambda t: t.fields.outputs)
+        return list(self._declared(_outputs_of).values())
 
-    def _declared(self, positions: Callable[[TensorOp], tuple[int, ...]]) -> list[TensorOp]:
+    def _declared(self, positions: Callable[[TensorOp], tuple[int, ...]]) -> dict[int, TensorOp]:
+        """Tensors by the positions that they have."""
         found: dict[int, TensorOp] = {}
         for program in self.programs:
             for tensor in program.tensors().values():
                 for position in positions(tensor):
                     found.setdefault(position, tensor)
-        return [found[n] for n in sorted(found)]
+        return dict(sorted(found.items()))
 
     def core_of(self, tensor: TensorOp) -> int:
         """The core whose program declares a tensor."""
@@ -112,22 +125,38 @@ class Kernel:
         cores = [p.index for p in self.programs]
         if not cores or len(set(cores)) != len(cores) or max(cores) >= self.lnc:
             raise InputError(f"the programs are for the cores {cores}, and a rank has {self.lnc}")
+        if self.world_size < 1:
+            raise InputError(f"a kernel is for one rank or more, not {self.world_size}")
         for program in self.programs:
             for inst in program.instructions():
-                if isinstance(inst, InstCollectiveCompute):
-                    self._check_members(program, inst)
+                self._check_members(program, inst)
         self._check_shared()
+        for what, of in (("input", _input_of), ("output", _outputs_of)):
+            positions = self._declared(of)
+            if list(positions) != list(range(len(positions))):
+                raise InputError(f"the {what}s of the kernel are numbered {list(positions)}, not from 0 on")
 
-    def _check_members(self, program: ProgramOp, inst: InstCollectiveCompute) -> None:
+    def _check_members(self, program: ProgramOp, inst: Instruction) -> None:
+        """All ranks and cores of which an instruction speaks are there."""
         fields = inst.fields
+        ranks: list[int] = []
+        cores: list[int] = []
+        if isinstance(fields, CollectiveFields):
+            listed = (*fields.replica_groups, *fields.src_target_pairs)
+            (cores if fields.is_local else ranks).extend(m for members in listed for m in members)
+            cores.extend((fields.send_to_rank, *fields.recv_from_ranks) if fields.kind.is_point_to_point else ())
+        elif isinstance(fields, RingFields):
+            ranks.extend(m for g in fields.replica_groups for m in g)
+        elif isinstance(fields, PeerFields):
+            ranks.append(fields.peer_id)
+        elif isinstance(fields, BarrierFields):
+            cores.extend(fields.cores)
 
         def ask(holds: object, text: str) -> None:
             if not holds:
                 raise InputError(f"core {program.index}: {inst.label}: {text}")
 
-        listed = [m for g in (*fields.replica_groups, *fields.src_target_pairs) for m in g]
-        check_members(listed, self.lnc if fields.is_local else self.world_size, fields.is_local, ask)
-        cores = [c for c in (fields.send_to_rank, *fields.recv_from_ranks) if fields.kind.is_point_to_point]
+        check_members(ranks, self.world_size, False, ask)
         check_members(cores, self.lnc, True, ask)
 
     def _check_shared(self) -> None:
@@ -151,12 +180,25 @@ class Kernel:
         return str(self.module) + "\n"
 
 
+def _input_of(tensor: TensorOp) -> tuple[int, ...]:
+    return (tensor.fields.input,) if tensor.fields.input >= 0 else ()
+
+
+def _outputs_of(tensor: TensorOp) -> tuple[int, ...]:
+    return tuple(tensor.fields.outputs)
+
+
 def read_kernel(text: str, path: str = "the text") -> Kernel:
     """Read a kernel from its text, and verify it."""
+    kernel = parse_kernel(text, path)
+    kernel.verify()
+    return kernel
+
+
+def parse_kernel(text: str, path: str = "the text") -> Kernel:
+    """Read a kernel from its text, whatever it is."""
     try:
-        kernel = Kernel(Parser(context(), text, path).parse_module())
+        return Kernel(Parser(context(), text, path).parse_module())
     except ParseError as error:
         place, *rest = str(error).strip().splitlines()
         raise InputError(f"{place}: {rest[-1].strip() if rest else 'cannot be read'}") from None
-    kernel.verify()
-    return kernel

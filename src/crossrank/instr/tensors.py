@@ -7,6 +7,7 @@ the program runs.
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -234,6 +235,8 @@ class View:
         for i in given:
             if isinstance(i, DynamicSlice):
                 start = 0 if isinstance(i.start, Register) else int(i.start)
+                if start < 0 or i.size < 0:
+                    raise InputError(f"{i.size} elements from {start} on are no slice of {self}: ds counts from 0")
                 plain.append(slice(start, start + i.size))
             elif isinstance(i, Register):
                 plain.append(0)
@@ -270,7 +273,7 @@ class View:
     def ap(
         self,
         pattern: Sequence[Sequence[int]],
-        offset: int = 0,
+        offset: int | None = 0,
         scalar_offset: Register | View | None = None,
         vector_offset: View | None = None,
         indirect_dim: int = 0,
@@ -283,23 +286,24 @@ class View:
 
         Args:
             pattern: ``[stride, extent]`` of each dimension.
-            offset: the first element.
-            scalar_offset: a register (or a view of one element): times the extents right of ``indirect_dim``, it is
+            offset: the first element; None: 0.
+            scalar_offset: a register (or a view of one element): times this view's stride of ``indirect_dim``, it is
                 added.
-            vector_offset: a view with an index for each element of the first dimension: times the extents right of
+            vector_offset: a view with an index for each element of the first dimension: times this view's stride of
                 ``indirect_dim``, it takes the place of the first stride.
             indirect_dim: see there.
             dtype: what the tensor's bytes are taken for.
         """
         self._no_index("take a pattern of")
-        base = self.tensor.type
         element = self.element if dtype is None else element_type(dtype)
-        start = self.offset * self.element.itemsize
-        if start % element.itemsize:
-            raise InputError(f"{self} begins within an element of {element}", "begin where an element does")
+        start, registers = self._counted_in(element)
         dims = tuple((int(s), int(n)) for s, n in pattern)
-        view = replace(self, pattern=AccessPattern(start // element.itemsize + int(offset), dims), element=element)
-        step = math.prod(base.shape[indirect_dim + 1 :])
+        moved = AccessPattern(start + int(offset or 0), dims)
+        view = replace(self, pattern=moved, element=element, registers=registers)
+        if scalar_offset is None and vector_offset is None:
+            return view
+        step, _ = self._dim(indirect_dim, "look up along")
+        step = step * self.element.itemsize // element.itemsize
         if scalar_offset is not None:
             register = (
                 scalar_offset if isinstance(scalar_offset, Register) else self.builder.register_load(scalar_offset)
@@ -308,9 +312,115 @@ class View:
         if vector_offset is not None:
             if vector_offset.size != dims[0][1]:
                 raise InputError(f"vector_offset has {vector_offset.size} indices for {dims[0][1]} rows of {self}")
-            moved = AccessPattern(view.offset, ((0, dims[0][1]), *dims[1:]))
-            view = replace(view, pattern=moved, index=(vector_offset, step))
+            view = view._with_dims(0, 0, [(0, dims[0][1])])
+            view = replace(view, index=(vector_offset, step))
         return view
+
+    def broadcast(self, dim: int, size: int) -> View:
+        """A dimension of extent 1, ``size`` times."""
+        _, extent = self._dim(dim, "broadcast")
+        if extent != 1:
+            raise InputError(f"cannot broadcast dimension {dim} of {self}: its extent is not 1")
+        return self._with_dims(dim, dim, [(0, int(size))])
+
+    def expand_dim(self, dim: int) -> View:
+        """A new dimension of extent 1 before dimension ``dim``."""
+        self._no_index("expand")
+        if not 0 <= dim <= self.ndim:
+            raise InputError(f"{self} has no place {dim} for a dimension")
+        dims = self.pattern.dims
+        return replace(self, pattern=AccessPattern(self.offset, (*dims[:dim], (1, 1), *dims[dim:])))
+
+    def squeeze_dim(self, dim: int) -> View:
+        """Without a dimension of extent 1."""
+        _, extent = self._dim(dim, "squeeze")
+        if extent != 1:
+            raise InputError(f"cannot squeeze dimension {dim} of {self}: its extent is not 1")
+        return self._with_dims(dim, dim, [])
+
+    def flatten_dims(self, start: int, end: int) -> View:
+        """Dimensions ``start`` to ``end``, both included, as one."""
+        self._dim(start, "flatten")
+        self._dim(end, "flatten")
+        return self.reshape(*self.shape[:start], math.prod(self.shape[start : end + 1]), *self.shape[end + 1 :])
+
+    def reshape_dim(self, dim: int, shape: Sequence[int]) -> View:
+        """One dimension as several; one extent may be -1."""
+        _, extent = self._dim(dim, "reshape")
+        rest = math.prod(n for n in shape if n != -1)
+        extents = [extent // max(rest, 1) if n == -1 else int(n) for n in shape]
+        if math.prod(extents) != extent:
+            raise InputError(f"dimension {dim} of {self} cannot have the shape {list(shape)}")
+        return self.reshape(*self.shape[:dim], *extents, *self.shape[dim + 1 :])
+
+    def slice(self, dim: int, start: int, end: int, step: int = 1) -> View:
+        """Indices ``start`` to ``end`` of a dimension, by ``step``."""
+        self._dim(dim, "slice")
+        index: list[KernelIndex] = [builtins.slice(None)] * self.ndim
+        index[dim] = builtins.slice(start, end, step)
+        return self[tuple(index)]
+
+    def select(self, dim: int, index: int | Register | View) -> View:
+        """One index of a dimension, which is dropped; it may be a register, or a view of one element."""
+        self._dim(dim, "select from")
+        one = self.builder.register_load(index) if isinstance(index, View) else index
+        return self[(*[builtins.slice(None)] * dim, one)]
+
+    def vector_select(self, dim: int = 0, vector_offset: View | None = None) -> View:
+        """The rows that a vector of indices names, of the first dimension."""
+        stride, _ = self._dim(dim, "select from")
+        if dim != 0 or vector_offset is None:
+            raise InputError(f"rows of {self} are selected along dimension 0, by a vector of indices")
+        rows = self._with_dims(0, 0, [(0, vector_offset.size)])
+        return replace(rows, index=(vector_offset, stride))
+
+    def view(self, dtype: Any) -> View:
+        """The same bytes taken for another element type: the last dimension gets more elements, or fewer."""
+        self._no_index("take another type for")
+        element, old = element_type(dtype), self.element.itemsize
+        new = element.itemsize
+        if not self.ndim and new != old:
+            raise InputError(f"cannot take {self} for elements of {element}: it has no dimension")
+        if new == old:
+            start, registers = self._counted_in(element)
+            return replace(self, pattern=AccessPattern(start, self.pattern.dims), element=element, registers=registers)
+        *outer, (stride, extent) = self.pattern.dims
+        if (stride != 1 and extent != 1) or any(p * old % new for p in (extent, *(s for s, n in outer if n != 1))):
+            raise InputError(f"cannot take {self} for elements of {element}: they do not lie side by side", "copy it")
+        start, registers = self._counted_in(element)
+        dims = (*((s * old // new, n) for s, n in outer), (1, extent * old // new))
+        return replace(self, pattern=AccessPattern(start, dims), element=element, registers=registers)
+
+    def get_pattern(self) -> list[list[int]]:
+        """``[stride, extent]`` of each dimension."""
+        return [list(pair) for pair in self.pattern.dims]
+
+    def is_contiguous(self) -> bool:
+        """Whether its elements lie one after the other, in order."""
+        return self.pattern.is_contiguous
+
+    def is_indirect(self) -> bool:
+        """Whether its rows are found by a vector of indices, or its beginning by a register."""
+        return self.index is not None or bool(self.registers)
+
+    def _counted_in(self, element: DType) -> tuple[int, tuple[tuple[Register, int], ...]]:
+        """The offset, and what registers are multiplied by, in elements of another type."""
+        old, new = self.element.itemsize, element.itemsize
+        if any(n * old % new for n in (self.offset, *(scale for _, scale in self.registers))):
+            raise InputError(f"{self} begins within an element of {element}", "begin where an element does")
+        return self.offset * old // new, tuple((r, scale * old // new) for r, scale in self.registers)
+
+    def _dim(self, dim: int, what: str) -> tuple[int, int]:
+        """Stride and extent of a dimension."""
+        self._no_index(what)
+        if not 0 <= dim < self.ndim:
+            raise InputError(f"cannot {what} dimension {dim} of {self}, which has {self.ndim}")
+        return self.pattern.dims[dim]
+
+    def _with_dims(self, first: int, last: int, dims: Sequence[tuple[int, int]]) -> View:
+        """Other dimensions in the place of some."""
+        mine = self.pattern.dims
+        return replace(self, pattern=AccessPattern(self.offset, (*mine[:first], *dims, *mine[last + 1 :])))
 
     def _no_index(self, what: str) -> None:
         if self.index is not None:

@@ -38,6 +38,11 @@ def current() -> KernelBuilder:
     return builder
 
 
+def tracing() -> bool:
+    """Whether a kernel is being traced."""
+    return _current.get() is not None
+
+
 @contextmanager
 def building(builder: KernelBuilder) -> Iterator[KernelBuilder]:
     """Make ``builder`` the current one."""
@@ -67,7 +72,7 @@ class Traced:
     def rebuilt(self, outputs: Sequence[Array]) -> Any:
         """What the function returned, with one rank's outputs in it."""
         shaped = [a.reshape(s) for a, s in zip(outputs, self.shapes, strict=True)]
-        return _replaced(self.returned, lambda leaf: shaped[leaf.position] if isinstance(leaf, _Output) else leaf)
+        return replaced(self.returned, lambda leaf: shaped[leaf.position] if isinstance(leaf, _Output) else leaf)
 
 
 @dataclass(frozen=True)
@@ -104,16 +109,16 @@ def trace(
     except TypeError as error:
         raise InputError(f"the kernel {function.__name__} cannot take these arguments: {error}") from None
     bound.apply_defaults()
-    count = math.prod(grid) if grid else 1
+    count = max(1, math.prod(grid or ()))  # of a grid with no programs the builder says what is wrong
     programs, traced, collectives = [], None, False
     for core in range(count):
         builder = KernelBuilder(world_size, max(lnc, 1), core, grid, arch)
         taken = _Arguments(builder, Space.SHARED_HBM if lnc > 1 else Space.PRIVATE_HBM)
-        with building(builder), _plain_errors(function):
+        with building(builder), plain_errors(function.__name__):
             arguments = inspect.BoundArguments(bound.signature, {k: taken.of(k, v) for k, v in bound.arguments.items()})
             result = function(*arguments.args, **arguments.kwargs)
             outputs: list[View] = []
-            returned = _replaced(result, partial(_as_output, found=outputs))
+            returned = replaced(result, partial(_as_output, found=outputs))
             for view in outputs:
                 builder.output(view)
         programs.append(builder.finish())
@@ -124,7 +129,12 @@ def trace(
             raise InputError(f"{function.__name__}: program {core} returns other shapes than program 0")
     assert traced is not None
     kernel = Kernel.of(
-        programs, name=function.__name__, world_size=world_size, lnc=max(lnc, count), has_collectives=collectives
+        programs,
+        name=function.__name__,
+        world_size=world_size,
+        lnc=max(lnc, count),
+        arch=arch,
+        has_collectives=collectives,
     )
     kernel.verify()
     return Traced(kernel, *traced)
@@ -162,12 +172,12 @@ def arrays_in(value: Any) -> Iterator[Array]:
             yield from arrays_in(item)
 
 
-def _replaced(value: Any, leaf: Callable[[Any], Any]) -> Any:
+def replaced(value: Any, leaf: Callable[[Any], Any]) -> Any:
     """Nested tuples, lists and dicts with each leaf replaced."""
     if type(value) in (list, tuple):
-        return type(value)(_replaced(item, leaf) for item in value)
+        return type(value)(replaced(item, leaf) for item in value)
     if type(value) is dict:
-        return {key: _replaced(item, leaf) for key, item in value.items()}
+        return {key: replaced(item, leaf) for key, item in value.items()}
     return leaf(value)
 
 
@@ -179,12 +189,12 @@ def _as_output(leaf: Any, found: list[View]) -> Any:
 
 
 @contextmanager
-def _plain_errors(function: Callable[..., Any]) -> Iterator[None]:
-    """Turn what a kernel raises into an InputError that begins with the author's line."""
+def plain_errors(name: str) -> Iterator[None]:
+    """Turn what the author's Python raises into an InputError that begins with the author's line."""
     try:
         yield
     except RecursionError:
-        raise InputError(f"{function.__name__}: the kernel calls itself without end") from None
+        raise InputError(f"{name}: it calls itself without end") from None
     except InputError as error:
         raise InputError(f"{_author_line(error)}{error.what}", error.remedy) from None
     except Exception as error:
@@ -193,10 +203,14 @@ def _plain_errors(function: Callable[..., Any]) -> Iterator[None]:
 
 
 def _author_line(error: BaseException) -> str:
-    """``file.py:line: `` of the innermost frame outside of this package and of Python's own libraries."""
-    own = [HERE, str(Path(inspect.__file__).parent)]
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not any(f.filename.startswith(o) for o in own)]
+    """``file.py:line: `` of the innermost frame outside of this package, of NumPy and of Python's own libraries."""
+    own = (HERE, "<frozen", *(str(Path(inspect.getfile(m)).parent) for m in (inspect, np)))
+    frames = [
+        f
+        for f in traceback.extract_tb(error.__traceback__)
+        if not f.filename.startswith(own) and not f.filename.endswith(".pyx")
+    ]
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}: " if frames else ""
 
 
-__all__ = ["Traced", "arrays_in", "building", "current", "trace"]
+__all__ = ["Traced", "arrays_in", "building", "current", "plain_errors", "replaced", "trace", "tracing"]

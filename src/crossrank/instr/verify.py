@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from xdsl.utils.exceptions import VerifyException
 
-from crossrank.instr.fields import CollectiveFields, Pairs
+from crossrank.instr.fields import BarrierFields, CollectiveFields, Pairs, RingFields
 from crossrank.instr.kinds import CollectiveKind
 from crossrank.instr.types import TensorType
 
@@ -51,12 +51,12 @@ def check_collective(
     if kind in (CollectiveKind.PERMUTE, CollectiveKind.PERMUTE_IMPLICIT, CollectiveKind.SEND_RECV):
         ours(len(ins) == len(outs) == 1, "one source and one destination are needed")
     elif kind is CollectiveKind.ALL_TO_ALL_V:
-        ours(len(ins) == 2, "one source and its metadata are needed")
+        _check_variable(fields, outs, ins, ours)
     elif not single:
         ours(len(ins) == len(outs), f"{len(ins)} sources, but {len(outs)} destinations")
     if kind.is_ring and fields.op_class.startswith("Tiled"):
         ours(fields.channel_id >= 0, "a channel id is needed")
-    ours(fields.dma_qos in range(-1, 4), "dma_qos is 0, 1, 2, 3 or not given")
+    _check_carried(fields, ours)
     if kind is not CollectiveKind.ALL_TO_ALL_V:
         for source, target in zip(ins, list(outs) * len(ins), strict=False):
             _check_shapes(fields, source, target, ours)
@@ -83,9 +83,76 @@ def _repeats(members: Sequence[int]) -> bool:
     return len(set(members)) != len(members)
 
 
+def _check_carried(fields: CollectiveFields, ask: Callable[[object, str], None]) -> None:
+    """What is carried through is what it can be, and stands only where it means something."""
+    kind, plain = fields.kind, CollectiveFields()
+    ask(fields.dma_qos in range(-1, 4), "dma_qos is 0, 1, 2, 3 or not given")
+    ask(fields.stream_id >= -1, "a stream id is not below zero")
+    ask(fields.channel_id >= -1 and fields.num_channels >= 1, "a channel id is not below zero")
+    own = {
+        "channel_id": kind.is_ring,
+        "num_channels": kind.is_ring,
+        "cc_type_hint": kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER),
+        "split_count": kind is CollectiveKind.ALL_TO_ALL,
+        "broadcast_sizes": kind is CollectiveKind.BROADCAST,
+        "phase": kind is CollectiveKind.ALL_TO_ALL_V,
+        "pipe_id": kind.is_point_to_point,
+        "send_to_rank": kind.is_point_to_point,
+        "recv_from_ranks": kind.is_point_to_point,
+        "initial_core_barrier": kind.is_point_to_point,
+        "use_gpsimd_dma": kind is CollectiveKind.SEND_RECV,
+    }
+    for name, may in own.items():
+        ask(may or getattr(fields, name) == getattr(plain, name), f"{kind.title} has no {name}")
+
+
+def _check_variable(
+    fields: CollectiveFields,
+    outs: Sequence[TensorType],
+    ins: Sequence[TensorType],
+    ask: Callable[[object, str], None],
+) -> None:
+    """One source, one destination, and metadata of a row for each thing that it says; it is an out where written."""
+    ask(fields.phase in ("", "prepare", "trigger"), "the phase is prepare, trigger or empty")
+    ask(len(ins) == 2, "one source and its metadata are needed")
+    ask(
+        len(outs) == (1 if fields.recv_counts_known else 2),
+        "one destination is needed, and the metadata where receive counts are written",
+    )
+    rows, members = 3 + fields.has_rdispls, len(fields.replica_groups[0])
+    for table in (ins[1], *outs[1:]):
+        ask(
+            table.dtype.is_integer and table.size == rows * members,
+            f"the metadata is uint32 of shape {[rows, members]}, and not {table.dtype}{list(table.shape)}",
+        )
+    ask(ins[0].dtype is outs[0].dtype, f"the source has elements of {ins[0].dtype}, the destination of {outs[0].dtype}")
+
+
+def check_ring(label: str, fields: RingFields) -> None:
+    """Raise a VerifyException where a ring is none."""
+
+    def ask(holds: object, text: str) -> None:
+        if not holds:
+            raise VerifyException(f"{label}: {text}")
+
+    check_groups(fields.replica_groups, ask)
+    ask(fields.channel_id >= 0, "a channel id is not below zero")
+
+
+def check_barrier(label: str, fields: BarrierFields, core: int) -> None:
+    """Raise a VerifyException where a core waits at a barrier of others, or of itself twice."""
+    if core not in fields.cores or _repeats(fields.cores):
+        raise VerifyException(f"{label}: core {core} waits at a barrier of the cores {list(fields.cores)}")
+
+
 def _check_point_to_point(label: str, fields: CollectiveFields, ask: Callable[[object, str], None]) -> None:
     ask(fields.send_to_rank >= 0, "The sendToRank must be a integer")
     ask(fields.recv_from_ranks and min(fields.recv_from_ranks) >= 0, "The recvFromRank must be a integer")
+    ask(not _repeats(fields.recv_from_ranks), f"{label}: it receives twice from one core")
+    ask(
+        fields.kind is CollectiveKind.SEND_RECV_CCE or len(fields.recv_from_ranks) == 1,
+        f"{label}: it receives from one core",
+    )
     ask(fields.pipe_id >= 0, "The pipeId must be a integer")
     ask(fields.is_local, f"{label}: it stays within a rank: is_local must be true")
 

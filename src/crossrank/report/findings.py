@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.markup import escape
 
-from crossrank.hlo.verifier import Finding
+from crossrank.findings import Finding
 from crossrank.report import terminal
 
 _STYLES = {"error": "bold red", "warning": "yellow"}

@@ -12,12 +12,14 @@ from crossrank.report import terminal
 
 
 def show_passes(passes: Sequence[Mapping[str, Any]], pipelines: Mapping[str, Sequence[str]]) -> None:
-    """The passes with a sentence each, and what the pipelines are made of."""
-    rows = terminal.table("pass", "what it does")
-    for p in passes:
-        rows.add_row(f"[cyan]{p['name']}[/]", escape(p["summary"]))
-    terminal.show(rows)
-    terminal.out().print()
+    """The passes with a sentence each, by what they work on, and what the pipelines are made of."""
+    for works_on in dict.fromkeys(p["works_on"] for p in passes):
+        rows = terminal.table(f"pass on {works_on or 'anything'}", "what it does")
+        for p in passes:
+            if p["works_on"] == works_on:
+                rows.add_row(f"[cyan]{p['name']}[/]", escape(p["summary"]))
+        terminal.show(rows)
+        terminal.out().print()
     rows = terminal.table("pipeline", "passes")
     room = terminal.width() - max(map(len, ("pipeline", *pipelines))) - 2
     for name, listed in pipelines.items():
@@ -47,7 +49,7 @@ def show_pipeline(name: str, passes: Sequence[Mapping[str, str]]) -> None:
 def show_pass(p: Mapping[str, Any]) -> None:
     """One pass in full, and its options."""
     out = terminal.out()
-    out.print(f"[bold cyan]{p['name']}[/]\n")
+    out.print(f"[bold cyan]{p['name']}[/] [dim]on {p['works_on'] or 'anything'}[/]\n")
     if out.is_terminal:
         out.print(Markdown(p["text"]))
     else:

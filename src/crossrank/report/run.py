@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from rich.markup import escape
 
-from crossrank.hlo.execute.compare import Difference
-from crossrank.hlo.execute.run import RunReport, output_name
+from crossrank.compare import Difference, output_name
+from crossrank.hlo.execute.run import RunReport
+from crossrank.passes import PassResult
 from crossrank.report import terminal
 
 
 def show_run(report: RunReport) -> None:
     """The table of what changed, the verdict, and how fast either was."""
     out = terminal.out()
-    changed = [p.spec for p in report.passes if p.changed]
     via = "" if report.via == "kernels" else f" via {escape(report.via)}"
-    out.print(
-        f"[bold]{escape(report.file)}[/] on {report.ranks} ranks{via}: {escape(_passes(len(report.passes), changed))}"
-    )
+    out.print(f"[bold]{escape(report.file)}[/] on {report.ranks} ranks{via}: {escape(what_changed(report.passes))}")
     if report.raised_for_original:
         calls = f"{report.raised_for_original} custom-call{'s' if report.raised_for_original > 1 else ''}"
         out.print(f"the file holds {calls} of the contract: raised to native collectives, they are the original")
@@ -39,22 +40,37 @@ def show_run(report: RunReport) -> None:
         terminal.warn(warning)
 
 
-def _passes(count: int, changed: list[str]) -> str:
-    if not count:
+def what_changed(passes: Sequence[PassResult]) -> str:
+    """How many passes there are, and which of them changed something."""
+    changed = [p.spec for p in passes if p.changed]
+    if not passes:
         return "no passes"
     if not changed:
-        return "the pass changes nothing" if count == 1 else f"none of {count} passes changes it"
-    return (f"{len(changed)} of {count} passes change it: " if count > 1 else "") + ", ".join(changed)
+        return "the pass changes nothing" if len(passes) == 1 else f"none of {len(passes)} passes changes it"
+    return (f"{len(changed)} of {len(passes)} passes change it: " if len(passes) > 1 else "") + ", ".join(changed)
 
 
 def _show_verdict(report: RunReport) -> None:
     out, result = terminal.out(), report.result
-    outputs = result["outputs"]
+    show_comparison(result, report.ranks, f"the {result['reference']}")
+    if result["reference"] != "original" and not result["untouched"]["exact"]:
+        out.print(
+            "  (XLA compiles a native collective and a custom-call differently: the untouched original: "
+            f"{_far(result['untouched']['max_rel_err'])})",
+            style="dim",
+        )
+    if result["golden"] is not None:
+        show_given("golden", result["golden"], is_wrong=not report.equal)
+
+
+def show_comparison(result: Mapping[str, Any], ranks: int, reference: str) -> None:
+    """Whether all outputs are those of the reference; else where the first difference is, and how large they are."""
+    out, outputs = terminal.out(), result["outputs"]
     exact = sum(o["exact"] for o in outputs)
-    reference = f"the {result['reference']}"
     if result["exact"]:
         which = f"all {len(outputs)} outputs" if len(outputs) != 1 else "the output"
-        out.print(f"[bold green]equal[/]: {which} of all {report.ranks} ranks, bit for bit, to {reference}")
+        whose = f"all {ranks} ranks" if ranks != 1 else "the only rank"
+        out.print(f"[bold green]equal[/]: {which} of {whose}, bit for bit, to {reference}")
     elif result["equal"]:
         worst = max(o["max_rel_err"] for o in outputs)
         out.print(
@@ -69,21 +85,18 @@ def _show_verdict(report: RunReport) -> None:
             ulp = "" if o["max_ulp"] is None else str(o["max_ulp"])
             wrong.add_row(output_name(o), f"{o['dtype']}{o['shape']}", f"{o['max_abs_err']:.3g}", ulp)
         terminal.show(wrong)
-    if result["reference"] != "original" and not result["untouched"]["exact"]:
-        out.print(
-            "  (XLA compiles a native collective and a custom-call differently: the untouched original: "
-            f"{_far(result['untouched']['max_rel_err'])})",
-            style="dim",
-        )
-    golden = result["golden"]
-    if golden is not None and golden["equal"]:
-        out.print(
-            f"[bold green]golden[/]: all {golden['outputs']} given outputs, the largest difference "
-            f"{golden['max_rel_err']:.1e} of an output's largest value"
-        )
-    elif golden is not None:
-        out.print(f"[bold {'yellow' if report.equal else 'red'}]golden[/]: {_far(golden['max_rel_err'])}")
-        out.print(f"  first at {escape(str(_difference(golden['first_difference'])))}")
+
+
+def show_given(word: str, given: Mapping[str, Any], *, is_wrong: bool) -> None:
+    """How far outputs are from those that were given; ``word`` is what these are called."""
+    out = terminal.out()
+    if given["equal"]:
+        which = f"all {given['outputs']} given outputs" if given["outputs"] != 1 else "the given output"
+        error = f"{given['max_rel_err']:.1e}"
+        out.print(f"[bold green]{word}[/]: {which}, the largest difference {error} of an output's largest value")
+    else:
+        out.print(f"[bold {'red' if is_wrong else 'yellow'}]{word}[/]: {_far(given['max_rel_err'])}")
+        out.print(f"  first at {escape(str(_difference(given['first_difference'])))}")
 
 
 def _show_stages(report: RunReport) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from crossrank.hlo.statistics import Statistics
+from typing import Any
+
 from crossrank.report import terminal
+from crossrank.statistics import Statistics
 
 
-def show_statistics(statistics: Statistics, title: str | None = None) -> None:
+def show_statistics(statistics: Statistics[Any], title: str | None = None) -> None:
     """A row for each pass and kind: how many collectives and bytes before and after (standard error)."""
-    numbers = ("count", "converted", "bytes", "ms")
+    tables = [totals for _, before, after in statistics.steps for totals in (before, after)]
+    convertible = any("converted" in total for totals in tables for total in totals.values())
+    counted = ("count", "converted") if convertible else ("count",)
+    numbers = (*counted, "bytes", "ms")
     rows = terminal.table("pass", "changed", "collective", *numbers, right=numbers, title=title)
     for result, before, after in statistics.steps:
         name, ms = result.spec, f"{result.seconds * 1e3:.1f}"
@@ -19,7 +24,7 @@ def show_statistics(statistics: Statistics, title: str | None = None) -> None:
                 name,
                 changed,
                 kind,
-                *((_step(old.get(k, 0), new.get(k, 0)) for k in ("count", "converted")) if kind else ("", "")),
+                *(_step(old.get(k, 0), new.get(k, 0)) if kind else "" for k in counted),
                 _step(terminal.byte_size(old.get("bytes", 0)), terminal.byte_size(new.get("bytes", 0))) if kind else "",
                 ms,
             )

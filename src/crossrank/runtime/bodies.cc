@@ -18,8 +18,9 @@ using BodyEntry = int32_t (*)(const Slot*, uint64_t block, uint64_t blocks);
 class BodyRun {
  public:
   BodyRun(BodyEntry body, uint32_t size, uint32_t slots, const Tensor* tensors, void* const* peers,
-          uint64_t stream_above, uint64_t moved)
+          uint64_t stream_above, uint64_t moved, bool flush_subnormals)
       : body_(body),
+        flush_subnormals_(flush_subnormals),
         tensors_(tensors, tensors + slots),
         peers_(peers, peers + size_t(slots) * size),
         context_{nullptr, nullptr, peers_.data(), stream_above, 0, size, slots},
@@ -32,7 +33,7 @@ class BodyRun {
   uint64_t blocks() const { return blocks_; }
 
   void work() {
-    const FloatMode mode(false);
+    const FloatMode mode(flush_subnormals_);
     for (uint64_t k; (k = next_.fetch_add(1, std::memory_order_relaxed)) < blocks_;) {
       if (const int32_t status = body_(args_.data(), k, blocks_)) status_.store(status);
       std::lock_guard<std::mutex> lock(mutex_);
@@ -48,6 +49,7 @@ class BodyRun {
 
  private:
   const BodyEntry body_;
+  const bool flush_subnormals_;
   const std::vector<Tensor> tensors_;
   const std::vector<void*> peers_;
   CommContext context_;
@@ -66,9 +68,10 @@ class BodyRun {
 // together read and write. Returns what a body returned that failed, else 0.
 extern "C" int32_t crossrank_run_bodies(crossrank::BodyEntry body, uint32_t size, uint32_t slots,
                                         const crossrank::Tensor* tensors, void* const* peers, uint64_t stream_above,
-                                        uint64_t moved) {
+                                        uint64_t moved, int32_t flush_subnormals) {
   using namespace crossrank;
-  const auto run = std::make_shared<BodyRun>(body, size, slots, tensors, peers, stream_above, moved);
+  const auto run =
+      std::make_shared<BodyRun>(body, size, slots, tensors, peers, stream_above, moved, flush_subnormals != 0);
   // a late helper finds no block left, and only the shared run
   if (run->blocks() > 1 && cores() > 1) Pool::instance().offer([run] { run->work(); }, cores() - 1);
   run->work();

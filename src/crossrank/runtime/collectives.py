@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 
 def run_collective(
-    collective: Collective, members: Sequence[Sequence[Array]], *, limit: float = 60.0
+    collective: Collective, members: Sequence[Sequence[Array]], *, limit: float = 60.0, flush_subnormals: bool = False
 ) -> list[list[Array]]:
     """The results of one group; bit for bit what `collective.semantics.evaluate_group` gives, in parallel.
 
@@ -28,12 +28,16 @@ def run_collective(
         collective: what to compute; pairs are positions in the group.
         members: each member's operands, in group order; untouched.
         limit: seconds that a member of a ragged exchange may wait for another.
+        flush_subnormals: take subnormal numbers for zero, as XLA:CPU does, where kernels compute.
     """
     if not _served(collective, members):
         return evaluate_group(collective, members)
     if collective.kind is Kind.RAGGED_ALL_TO_ALL:
         return _ragged(members, limit)
-    by_operand = [_one(collective, [np.ascontiguousarray(a) for a in inputs]) for inputs in zip(*members, strict=True)]
+    by_operand = [
+        _one(collective, [np.ascontiguousarray(a) for a in inputs], flush_subnormals)
+        for inputs in zip(*members, strict=True)
+    ]
     return [[results[i] for results in by_operand] for i in range(len(members))]
 
 
@@ -44,7 +48,8 @@ def _served(collective: Collective, members: Sequence[Sequence[Array]]) -> bool:
     kind = collective.kind
     if kind is Kind.ALL_TO_ALL and collective.dim is None:
         return False
-    if not all(a.size and has_kernel(kind, collective.reduce_op, dtype_of(a.dtype)) for a in members[0][:1]):
+    moved = members[0][:1] if kind is Kind.RAGGED_ALL_TO_ALL else members[0]  # the others are its tables
+    if not all(a.size and has_kernel(kind, collective.reduce_op, dtype_of(a.dtype)) for a in moved):
         return False
     dims = [d for d in (collective.dim, collective.concat_dim) if d is not None]
     if any(not 0 <= d < a.ndim for d in dims for a in members[0]):
@@ -53,7 +58,7 @@ def _served(collective: Collective, members: Sequence[Sequence[Array]]) -> bool:
     return not (splits and any(a.shape[collective.dim or 0] % len(members) for a in members[0]))
 
 
-def _one(collective: Collective, inputs: Sequence[Array]) -> list[Array]:
+def _one(collective: Collective, inputs: Sequence[Array], flush_subnormals: bool) -> list[Array]:
     kind, dim, count = collective.kind, collective.dim or 0, len(inputs)
     shape = list(inputs[0].shape)
     if kind is Kind.ALL_GATHER:
@@ -67,7 +72,7 @@ def _one(collective: Collective, inputs: Sequence[Array]) -> list[Array]:
         wanted = [sources.source_of(n) for n in range(count)]
         slots.append([np.array([-1 if s is None else s for s in wanted], np.int32)] * count)
     variant = Variant(kind, collective.reduce_op, dtype_of(inputs[0].dtype) if kind.reduces else None)
-    run_bodies(variant, *slots)
+    run_bodies(variant, *slots, flush_subnormals=flush_subnormals)
     if kind is Kind.ALL_TO_ALL and collective.concat_dim not in (None, dim):
         return [np.concatenate(np.split(r, count, axis=dim), axis=collective.concat_dim) for r in results]
     return results

@@ -117,12 +117,13 @@ def run_variant(
     run_entry(_entry_of(variant, "kernel"), arguments, limit=limit, stream_above=stream_above, staged=staged)
 
 
-def run_bodies(variant: Variant, *slots: Sequence[Array]) -> None:
+def run_bodies(variant: Variant, *slots: Sequence[Array], flush_subnormals: bool = False) -> None:
     """Run one collective of ranks that all lie here: bodies on the pool, and no rank that waits.
 
     Args:
         variant: which; not the ragged exchange, whose tables only its kernel checks.
         slots: for each slot of the kernel the arrays of all ranks, in group order, alike in shape and C-contiguous.
+        flush_subnormals: take subnormal numbers for zero, as XLA:CPU does.
 
     Raises:
         RunError: a body failed.
@@ -130,7 +131,7 @@ def run_bodies(variant: Variant, *slots: Sequence[Array]) -> None:
     run = library().crossrank_run_bodies
     run.argtypes = [
         *(ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.POINTER(Tensor)),
-        *(ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint64, ctypes.c_uint64),
+        *(ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int32),
     ]
     run.restype = ctypes.c_int32
     body = _entry_of(variant, "body")
@@ -139,7 +140,7 @@ def run_bodies(variant: Variant, *slots: Sequence[Array]) -> None:
     addresses = [array.__array_interface__["data"][0] for arrays in slots for array in arrays]
     peers = (ctypes.c_void_p * len(addresses))(*addresses)
     moved = sum(array.nbytes for arrays in slots for array in arrays)
-    if status := run(body, size, len(slots), tensors, peers, _stream_above(), moved):
+    if status := run(body, size, len(slots), tensors, peers, _stream_above(), moved, flush_subnormals):
         raise RunError(f"the kernel returned {status}")
 
 

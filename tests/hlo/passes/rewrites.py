@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from crossrank.hlo.io import ModuleFile, parse_module, read_bytes, to_text
+from crossrank.files import read_bytes
+from crossrank.hlo.io import ModuleFile, parse_module, to_text
 from crossrank.hlo.module import Module
 
 from ...support import apply, hlo, reread

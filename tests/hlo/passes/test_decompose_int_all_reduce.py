@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crossrank.hlo.execute.inputs import save_arrays
+from crossrank.arrays import save_arrays
 from tests.support import apply, find, hlo, opcodes, parse, reducer, reread, run_values
 
 PASS = "aws_neuron_decompose_int_all_reduce"

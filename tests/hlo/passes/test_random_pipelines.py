@@ -79,7 +79,9 @@ def draw_pass(rng: np.random.Generator, name: str) -> Pass[Module]:
 def draw_variants(seed: int, pipelines: int = 6) -> list[Passes]:
     """Each pass alone, with drawn options; pipelines of several; a part converted; the named pipelines last."""
     rng = np.random.default_rng([seed, 1])
-    known = [name for name in all_passes() if name != "verify-collective-targets"]  # which refuses what it must
+    known = [
+        name for name in all_passes(Module.TITLE) if name != "verify-collective-targets"
+    ]  # which refuses what it must
     variants: list[Passes] = [[draw_pass(rng, name)] for name in known]
     for _ in range(pipelines):
         some = rng.permutation(known)[: int(rng.integers(3, 12))]
@@ -166,7 +168,7 @@ def test_what_is_drawn_has_what_matters() -> None:
         *(f" {t}[" for t in ("f32", "bf16", "f16", "f64", "s32", "u8", "s64", "pred", "c64")),
     ):
         assert word in text, word
-    idle = set(all_passes()) - IDLE
+    idle = set(all_passes(Module.TITLE)) - IDLE
     for seed, drawn in enumerate(texts):
         idle -= {name for name in idle if run_passes(read(drawn, seed).module, parse_passes(name))[0].changed}
     assert not idle

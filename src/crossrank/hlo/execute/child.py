@@ -26,20 +26,16 @@ import numpy as np
 
 jax.config.update("jax_enable_x64", True)
 
+from crossrank.arrays import save_arrays  # noqa: E402
 from crossrank.collective.dtypes import PRED  # noqa: E402
 from crossrank.collective.kinds import Kind, ReduceOp  # noqa: E402
+from crossrank.compare import Tolerance, compare_given, compare_outputs, summary  # noqa: E402
 from crossrank.errors import InputError, RunError  # noqa: E402
 from crossrank.hlo.collectives import CollectiveInfo, collectives  # noqa: E402
 from crossrank.hlo.config import ModuleConfig  # noqa: E402
 from crossrank.hlo.execute.backends import KernelBackend, OracleBackend, make_backend, prepare  # noqa: E402
 from crossrank.hlo.execute.collective_checks import CollectiveChecks  # noqa: E402
-from crossrank.hlo.execute.compare import (  # noqa: E402
-    Difference,
-    OutputComparison,
-    Tolerance,
-    compare_output,
-)
-from crossrank.hlo.execute.inputs import ByRank, read_inputs, save_arrays  # noqa: E402
+from crossrank.hlo.execute.inputs import ByRank, read_inputs  # noqa: E402
 from crossrank.hlo.execute.request import ORIGINAL, RESULT, Request, Variant  # noqa: E402
 from crossrank.hlo.execute.xla_cpu import Executable, fetch, place, prepare_library_calls  # noqa: E402
 from crossrank.hlo.ffi.call import Backend, Call, call_of  # noqa: E402
@@ -184,7 +180,7 @@ class Session:
         self._references[NOTHING] = untouched
         tolerance = Tolerance(request.tolerance, tuple(variant.changed))
         within = None if variant.exactly and request.tolerance is None else tolerance
-        compared = compare(untouched, actual, within)
+        compared = compare_outputs(untouched, actual, within)
         reference, result = self._closest(variant, actual, within, compared)
         result |= {
             "reference": reference,
@@ -217,12 +213,12 @@ class Session:
         if not result["exact"] and variant.pinned:
             reference = "pinned original"
             pinned = Pinned(frozenset(variant.pinned), removed=frozenset(variant.removed))
-            result = compare(self._run_pinned(pinned), actual, within)
+            result = compare_outputs(self._run_pinned(pinned), actual, within)
         if not result["exact"] and (variant.keeps_native or variant.gone):
             choose, values = self._rewritten_pinned, frozenset(variant.new)
             exe, _ = self._compile(variant.file, f"{variant.what}, pinned", choose, pinned_values=values)
             expected = self._run_pinned(Pinned(None, frozenset(variant.gone), frozenset(variant.removed)))
-            both = compare(expected, self._run(exe), within)
+            both = compare_outputs(expected, self._run(exe), within)
             if both["exact"] or (both["equal"] and not result["equal"]):
                 reference, result = "original, where passes changed it pinned on both sides", both
         return reference, result
@@ -273,28 +269,6 @@ class Session:
             raise RunError(self.native.failure() or str(error).splitlines()[0]) from None
 
 
-def compare(expected: list[ByRank], actual: list[ByRank], within: Tolerance | None) -> dict[str, Any]:
-    """Two runs, output by output, as JSON data."""
-    outputs: list[OutputComparison] = []
-    first: Difference | None = None
-    for n, (a, b) in enumerate(zip(expected, actual, strict=True)):
-        outcome, difference = compare_output(n, a, b, within)
-        outputs.append(outcome)
-        first = first or difference
-    return {
-        "equal": all(o.equal for o in outputs),
-        "exact": all(o.exact for o in outputs),
-        "outputs": [o.as_dict() for o in outputs],
-        "first_difference": first.as_dict() if first else None,
-    }
-
-
-def summary(compared: dict[str, Any]) -> dict[str, Any]:
-    """A comparison in two numbers, as JSON data."""
-    worst = max((o["max_rel_err"] for o in compared["outputs"]), default=0.0)
-    return {"exact": compared["exact"], "max_rel_err": worst}
-
-
 def time_sides(sides: Mapping[str, Callable[[], float]], iters: int) -> dict[str, Any]:
     """Time ``original`` and ``rewritten`` in turn, as JSON data; each function gives the seconds of one run."""
     if not iters:
@@ -318,20 +292,8 @@ def _compare_golden(
     if not golden:
         return None
 
-    def against(outputs: list[ByRank]) -> list[tuple[OutputComparison, Difference | None]]:
-        return [compare_output(n, g, outputs[n], within) for n, g in golden.items()]
-
-    compared, untouched = against(actual), against(original)
-    return {
-        "equal": all(o.equal for o, _ in compared),
-        "max_rel_err": max(o.max_rel_err for o, _ in compared),
-        "original": {
-            "equal": all(o.equal for o, _ in untouched),
-            "max_rel_err": max(o.max_rel_err for o, _ in untouched),
-        },
-        "outputs": len(compared),
-        "first_difference": next((d.as_dict() for o, d in compared if d and not o.equal), None),
-    }
+    untouched = compare_given(golden, original, within)
+    return compare_given(golden, actual, within) | {"original": {k: untouched[k] for k in ("equal", "max_rel_err")}}
 
 
 def say(**event: Any) -> None:

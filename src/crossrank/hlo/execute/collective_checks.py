@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from crossrank.collective.dtypes import F16
 from crossrank.collective.kinds import ReduceOp
+from crossrank.compare import same_bits, shown
 from crossrank.hlo.execute.backends import meaning, typed
-from crossrank.hlo.execute.compare import same_bits, shown
 from crossrank.hlo.ffi.call import Call
 from crossrank.hlo.ffi.native import Native
 

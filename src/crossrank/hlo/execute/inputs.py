@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
 
-import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 
-from crossrank.collective.dtypes import DType
+from crossrank.arrays import INTEGERS_BELOW, Array, by_rank, draw, load_arrays
 from crossrank.errors import InputError
 from crossrank.hlo.collectives import describe, ranks_of
 from crossrank.hlo.module import Instruction, Module
-from crossrank.hlo.shape import Shape
 
-Array = npt.NDArray[Any]
 ByRank = list[Array]
 """One array for each rank."""
-
-FLOAT_SCALE = 0.1
-INTEGERS_BELOW = 8
-
-
-def load_arrays(path: str) -> dict[str, Array]:
-    """All arrays of an ``.npz``; InputError where it is none."""
-    try:
-        with np.load(Path(path), allow_pickle=False) as data:
-            return {k: data[k] for k in data.files}
-    except FileNotFoundError:
-        raise InputError(f"there is no file {path}") from None
-    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, AttributeError):
-        raise InputError(f"{path} is no .npz of arrays", "save it with numpy.savez(path, p0=…, p1=…)") from None
-
-
-def save_arrays(path: str | Path, arrays: dict[str, Array]) -> None:
-    """Write an ``.npz``; types that NumPy has no word for go as their bits."""
-    builtin = 1
-    plain = {k: a if a.dtype.isbuiltin == builtin else a.view(f"u{a.dtype.itemsize}") for k, a in arrays.items()}
-    with open(path, "wb") as file:  # under exactly that name: NumPy would add a suffix
-        np.savez(file, **plain)  # type: ignore[arg-type]
 
 
 def read_inputs(module: Module, path: str) -> tuple[list[ByRank], dict[int, ByRank]]:
@@ -62,12 +33,12 @@ def take_inputs(
 ) -> tuple[list[ByRank], dict[int, ByRank]]:
     """As `read_inputs`, for a given number of ranks, from the arrays that the file ``path`` holds."""
     parameters = module.entry.parameters
-    given = [_by_rank(arrays, f"p{n}", p.shape, ranks, path) for n, p in enumerate(parameters)]
+    given = [by_rank(arrays, f"p{n}", p.shape.dims, p.shape.dtype, ranks, path) for n, p in enumerate(parameters)]
     outputs = {}
     results = list(module.entry.root.shape.leaves())
     for n, shape in enumerate(results):
         if f"o{n}" in arrays and shape.is_array:
-            outputs[n] = _by_rank(arrays, f"o{n}", shape, ranks, path)
+            outputs[n] = by_rank(arrays, f"o{n}", shape.dims, shape.dtype, ranks, path)
     for letter, count, has in (
         ("p", len(parameters), f"takes {len(parameters)} parameters"),
         ("o", len(results), f"gives {len(results)} outputs"),
@@ -75,36 +46,6 @@ def take_inputs(
         if stray := sorted(k for k in arrays if k[:1] == letter and k[1:].isdecimal() and int(k[1:]) >= count):
             raise InputError(f"{path} has {stray[0]}, but the module {has}")
     return given, outputs
-
-
-def _by_rank(arrays: dict[str, Array], key: str, shape: Shape, world: int, path: str) -> ByRank:
-    if key not in arrays:
-        raise InputError(
-            f"{path} has no {key}, a {shape}", "the keys are p0, p1, …, each [ranks, …] or the same for all"
-        )
-    array = _as_dtype(arrays[key], shape.dtype)
-    wanted = f"{shape.dtype.name}[{','.join(map(str, shape.dims))}]"
-    if array is None:
-        raise InputError(f"{path}: {key} is {arrays[key].dtype}, not {wanted}")
-    if array.shape == (world, *shape.dims):
-        return [np.ascontiguousarray(array[r]).reshape(shape.dims) for r in range(world)]
-    if array.shape == shape.dims:
-        return [np.ascontiguousarray(array).reshape(shape.dims)] * world
-    raise InputError(
-        f"{path}: {key} has shape {list(array.shape)}, not {[world, *shape.dims]} or {list(shape.dims)} ({wanted})"
-    )
-
-
-def _as_dtype(array: Array, dtype: DType) -> Array | None:
-    """The array as that type, its bits read anew where numpy has no word for it; None where it is another type."""
-    if dtype.numpy is None:
-        return None
-    if array.dtype == dtype.numpy:
-        return array
-    bits = array.dtype.kind in "uV" and array.dtype.itemsize == dtype.numpy.itemsize
-    if bits and dtype.numpy.type.__module__.startswith(ml_dtypes.__name__):
-        return array.view(dtype.numpy)
-    return None
 
 
 def draw_inputs(module: Module, seed: int) -> list[ByRank]:
@@ -121,27 +62,11 @@ def draw_inputs(module: Module, seed: int) -> list[ByRank]:
     for p in parameters:
         shape, bound = p.shape, bounds.get(p, INTEGERS_BELOW)
         if not shape.dims and not (shape.dtype.is_float or shape.dtype.is_complex):
-            drawn.append([_draw(rng, shape, bound)] * module.world)
+            drawn.append([draw(rng, shape.dims, shape.dtype, bound)] * module.world)
         else:
-            drawn.append([_draw(rng, shape, bound) for _ in range(module.world)])
+            drawn.append([draw(rng, shape.dims, shape.dtype, bound) for _ in range(module.world)])
     _settle_ragged(module, parameters, drawn, rng)
     return drawn
-
-
-def _draw(rng: np.random.Generator, shape: Shape, below: int) -> Array:
-    dtype = shape.dtype
-    if dtype.numpy is None:
-        raise InputError(f"there are no values of type {dtype.name} here")
-    if dtype.name == "pred":
-        values: Array = rng.random(shape.dims) < 0.5
-    elif dtype.is_complex:
-        values = rng.normal(0, FLOAT_SCALE, shape.dims) + 1j * rng.normal(0, FLOAT_SCALE, shape.dims)
-    elif dtype.is_float:
-        values = rng.normal(0, FLOAT_SCALE, shape.dims)
-    else:
-        limit = min(below, 1 << (dtype.bits - (1 if dtype.is_signed else 0)))
-        values = rng.integers(0, max(1, limit), shape.dims)
-    return np.asarray(values).astype(dtype.numpy)
 
 
 # -- what integers index -----------------------------------------------------------------------------------------------

@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from crossrank.arrays import load_arrays, save_arrays
+from crossrank.compare import odd_values
 from crossrank.errors import InputError, RunError
 from crossrank.hlo.collectives import collectives
-from crossrank.hlo.execute.inputs import ByRank, draw_inputs, load_arrays, read_inputs, save_arrays
+from crossrank.hlo.execute.inputs import ByRank, draw_inputs, read_inputs
 from crossrank.hlo.execute.preflight import check_runnable
 from crossrank.hlo.execute.request import ORIGINAL, RESULT, Request, Variant
 from crossrank.hlo.inventory import count_converted, count_native
@@ -136,13 +138,7 @@ class RunReport:
     @property
     def warnings(self) -> list[str]:
         """What a reader should know although nothing differs."""
-        found = []
-        dead = [output_name(o) for o in self.result["outputs"] if o["all_nan"]]
-        if dead:
-            found.append(f"output {_listed(dead)}: every element is NaN, so that equality proves nothing there")
-        odd = [output_name(o) for o in self.result["outputs"] if not o["finite"] and not o["all_nan"]]
-        if odd:
-            found.append(f"output {_listed(odd)}: NaN or infinity among the values")
+        found = odd_values(self.result["outputs"])
         golden = self.result["golden"]
         if golden is not None and not golden["equal"] and self._original_as_far_off():
             found.append(
@@ -463,12 +459,3 @@ def _last_words(status: int, log: Path) -> str:
     ending = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
     said = (fatal or [line for line in lines if line.strip()] or ["it said nothing"])[-1]
     return f"the process that runs the modules ended by {ending}: {said[:300]}"
-
-
-def output_name(output: dict[str, Any]) -> str:
-    """What people are told: the number of an output, behind the rank where each rank has a module of its own."""
-    return f"r{output['rank']}.o{output['index']}" if "rank" in output else str(output["index"])
-
-
-def _listed(names: list[str], most: int = 8) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

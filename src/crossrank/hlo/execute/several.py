@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from crossrank.arrays import load_arrays, save_arrays
 from crossrank.errors import InputError
 from crossrank.hlo.collectives import collectives
-from crossrank.hlo.execute.inputs import ByRank, draw_inputs, load_arrays, save_arrays, take_inputs
+from crossrank.hlo.execute.inputs import ByRank, draw_inputs, take_inputs
 from crossrank.hlo.execute.preflight import check_runnable
 from crossrank.hlo.execute.request import REQUEST
 from crossrank.hlo.execute.run import Progress, RunOptions, RunReport, in_child, keep_outputs, native_form

@@ -11,16 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from crossrank.hlo.execute.child import compare, main, say, summary, time_sides  # first: it sets JAX up
+from crossrank.hlo.execute.child import main, say, time_sides  # first: it sets JAX up
 
 # isort: split
 import jax
 
+from crossrank.arrays import Array, load_arrays, save_arrays
+from crossrank.compare import Tolerance, compare_outputs, summary
 from crossrank.errors import RunError
 from crossrank.hlo.config import ModuleConfig
 from crossrank.hlo.execute.backends import KernelBackend, OracleBackend, make_backend, prepare
-from crossrank.hlo.execute.compare import Tolerance
-from crossrank.hlo.execute.inputs import Array, load_arrays, save_arrays
 from crossrank.hlo.execute.several import ProgramRequest
 from crossrank.hlo.execute.xla_cpu import Executable, fetch, prepare_library_calls
 from crossrank.hlo.ffi.call import Backend, Call
@@ -143,7 +143,7 @@ class ProgramSession:
 
 def _by_rank(expected: Outputs, actual: Outputs, within: Tolerance | None) -> dict[str, Any]:
     """The comparison of all ranks; outputs and the first difference say whose they are."""
-    found = [compare([[a] for a in x], [[a] for a in y], within) for x, y in zip(expected, actual, strict=True)]
+    found = [compare_outputs([[a] for a in x], [[a] for a in y], within) for x, y in zip(expected, actual, strict=True)]
     for rank, one in enumerate(found):
         one["outputs"] = [{"rank": rank} | o for o in one["outputs"]]
         if one["first_difference"]:

@@ -4,7 +4,7 @@ Pure functions of arrays, by name (``COMPUTATIONS``); ``evaluate`` calls one. Pa
 gives them; operators are text.
 """
 
-from crossrank.instr.compute import arithmetic, movement, search  # noqa: F401  (they register themselves)
+from crossrank.instr.compute import arithmetic, movement, reduction, search  # noqa: F401  (they register themselves)
 from crossrank.instr.compute.alu import ACTIVATION, ALU
 from crossrank.instr.compute.registry import COMPUTATIONS, Computation, Value, check, evaluate
 

@@ -37,6 +37,12 @@ def memset(dst: Array, value: float) -> Array:
     return np.full(dst.shape, cast(filler.reshape(1), dst.dtype), dst.dtype)
 
 
+@computation("dma", ins=())
+def constant(dst: Array, values: tuple[float, ...]) -> Array:
+    """These numbers, in row-major order."""
+    return fit_size("values", cast(np.asarray(values), dst.dtype), dst)
+
+
 @computation("vector", ins=("src", "predicate"))
 def tensor_copy_predicated(dst: Array, src: Operand, predicate: Array, reverse_pred: bool = False) -> Array:
     """``src``, a tensor or a number, where ``predicate`` is not 0; what was there elsewhere."""

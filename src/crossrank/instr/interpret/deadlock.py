@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crossrank.instr.dialect import InstRecv
-
 if TYPE_CHECKING:
-    from crossrank.instr.interpret.machine import Core, Machine, Place
+    from crossrank.instr.interpret.core import Core, Place
+    from crossrank.instr.interpret.machine import Machine
 
 SHOWN = 8
 
@@ -23,16 +22,6 @@ def deadlock_message(machine: Machine) -> str:
     return "\n".join([f"deadlock: {len(waiting)} of {len(machine.cores)} cores wait and none can go on", *lines])
 
 
-def _awaited(core: Core) -> list[Place]:
-    """The cores that a core waits for."""
-    meeting = core.meeting
-    assert meeting is not None
-    inst = meeting.came[core.place].inst
-    if isinstance(inst, InstRecv) and not meeting.missing:
-        return [(inst.fields.peer_id, core.place[1])]
-    return meeting.missing
-
-
 def _cycle(machine: Machine, waiting: list[Core]) -> list[Core]:
     """Cores that wait for one another in a circle; empty where all wait for some that have ended."""
     state: dict[Place, int] = {}
@@ -42,7 +31,7 @@ def _cycle(machine: Machine, waiting: list[Core]) -> list[Core]:
         while core is not None and core.meeting is not None and state.get(core.place, 0) == 0:
             state[core.place] = 1
             path.append(core)
-            core = next((machine.cores[p] for p in _awaited(core) if p in machine.cores), None)
+            core = next((machine.cores[p] for p in core.meeting.awaited if p in machine.cores), None)
         if core is not None and core in path:
             return path[path.index(core) :]
     return []
@@ -51,7 +40,7 @@ def _cycle(machine: Machine, waiting: list[Core]) -> list[Core]:
 def _line(machine: Machine, core: Core) -> str:
     meeting = core.meeting
     assert meeting is not None
-    awaited = _awaited(core)
+    awaited = meeting.awaited
     named = ", ".join(f"{machine.title(p)} {_state(machine, p)}" for p in awaited[:3])
     if len(awaited) > 3:
         named += f" and {len(awaited) - 3} more"
@@ -63,5 +52,5 @@ def _state(machine: Machine, place: Place) -> str:
     if core is None:
         return "(which is not there)"
     if core.meeting is None:
-        return "(which has ended)" if core.ended else "(which runs)"
+        return "(which has ended)"
     return f"(which waits in {core.meeting.came[place].where})"

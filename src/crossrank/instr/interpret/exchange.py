@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from crossrank.collective.dtypes import dtype_of
-from crossrank.collective.kinds import Kind, ReduceOp
+from crossrank.collective.kinds import Kind
+from crossrank.collective.pairs import SourceTargetPairs
 from crossrank.collective.semantics import Collective
+from crossrank.instr.compute.reduction import average_type, divided
 from crossrank.instr.fields import CollectiveFields
 from crossrank.instr.kinds import AluOp, CollectiveKind
 
 if TYPE_CHECKING:
-    from crossrank.instr.interpret.machine import Core, Step
+    from crossrank.instr.interpret.code import Step
+    from crossrank.instr.interpret.core import Core
 
 Array = npt.NDArray[Any]
 Evaluate = Callable[[Collective, Sequence[Sequence[Array]]], list[list[Array]]]
@@ -74,11 +76,13 @@ class Exchange:
         """Do the collective of these members, in group order (of those with pairs and pipes: in order of their ids)."""
         fields = members[0].fields
         kind = fields.kind
-        if kind is CollectiveKind.SEND_RECV:
+        if kind.is_point_to_point:
             self._send_recv(members)
-        elif kind is CollectiveKind.SEND_RECV_CCE:
-            self._send_recv_cce(members)
-        elif kind is CollectiveKind.ALL_TO_ALL_V:
+            return
+        for member in members:
+            if member.step.inst is not members[0].step.inst and _meaning(member.fields) != _meaning(fields):
+                raise ValueError(f"{members[0].title} asks for {kind.title} otherwise than {member.title}")
+        if kind is CollectiveKind.ALL_TO_ALL_V:
             self._all_to_all_v(members)
         elif kind.has_pairs or kind.is_ring:
             self._permute(members)
@@ -100,13 +104,13 @@ class Exchange:
     def _reduced(
         self, collective: Collective, operands: Sequence[Sequence[Array]], op: AluOp | None
     ) -> list[list[Array]]:
-        """A collective; an average is a sum in f32 (or wider), divided and rounded once."""
+        """A collective; an average is a sum in f32 (or wider) or 64 bits, divided and rounded once (integers: down)."""
         if op is not AluOp.AVERAGE:
             return self._evaluate(collective, operands)
         types = [a.dtype for a in operands[0]]
-        wide = [[a.astype(np.promote_types(np.float32, a.dtype)) if _is_float(a) else a for a in m] for m in operands]
+        wide = [[a.astype(average_type(a.dtype)) for a in m] for m in operands]
         return [
-            [_divided(a, len(operands)).astype(t) for a, t in zip(member, types, strict=True)]
+            [divided(a, len(operands)).astype(t) for a, t in zip(member, types, strict=True)]
             for member in self._evaluate(collective, wide)
         ]
 
@@ -129,25 +133,15 @@ class Exchange:
                 member.write(results[position])
 
     def _send_recv(self, members: Sequence[Member]) -> None:
+        """Cores on one pipe: each gets what one sends, or the reduction of what several do."""
+        _check_routes({m.id: m.fields for m in members})
         values = {m.id: m.read() for m in members}
-        goes_to = {m.id: m.fields.send_to_rank for m in members}
         for member in members:
-            (source,) = member.fields.recv_from_ranks
-            _check_route(member, source, goes_to)
-            member.write(_alike(member, values[source]))
-
-    def _send_recv_cce(self, members: Sequence[Member]) -> None:
-        values = {m.id: m.read() for m in members}
-        goes_to = {m.id: m.fields.send_to_rank for m in members}
-        for member in members:
-            sources = member.fields.recv_from_ranks
-            for source in sources:
-                _check_route(member, source, goes_to)
+            operands = [_alike(member, values[s]) for s in member.fields.recv_from_ranks]
             op = member.fields.op
-            assert op is not None
-            reduction = Collective(Kind.ALL_REDUCE, reduce_op=op.reduce_op)
-            operands = [_alike(member, values[s]) for s in sources]
-            member.write(self._reduced(reduction, operands, op)[0])
+            if op is not None:
+                operands = self._reduced(Collective(Kind.ALL_REDUCE, reduce_op=op.reduce_op), operands, op)
+            member.write(operands[0])
 
     def _all_to_all_v(self, members: Sequence[Member]) -> None:
         """Each sends as much as its metadata says; elements are counted flat.
@@ -160,7 +154,6 @@ class Exchange:
             metadata = member.core.prepared if fields.phase == "trigger" else member.core.read(member.step.ins[1])
             if metadata is None:
                 raise ValueError("nothing was prepared that could be triggered")
-            member.core.prepared = None
             tables.append(np.array(metadata).reshape(-1, count).astype(np.int64))
         columns = np.zeros(count, int) if fields.uniform_send else np.arange(count)
         sends = np.array([t[0][columns] for t in tables])
@@ -176,9 +169,10 @@ class Exchange:
                 size, room = int(sends[s, t]), target.size - int(places[s, t])
                 if not fields.has_rdispls:
                     room = target.size // count
-                if size > room or starts[s, t] + size > source.size or places[s, t] + size > target.size:
+                start, place = int(starts[s, t]), int(places[s, t])
+                if min(size, start, place) < 0 or size > room or start + size > source.size:
                     raise ValueError(
-                        f"{members[s].title} sends {size} elements from {starts[s, t]} on of {source.size} to "
+                        f"{members[s].title} sends {size} elements from {start} on of {source.size} to "
                         f"{members[t].title}, which has room for {room}"
                     )
         operands = [
@@ -198,17 +192,32 @@ class Exchange:
 def _routes(fields: CollectiveFields, ids: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """Who sends to whom, by position among the members."""
     if fields.kind.has_pairs:
-        place = {member: n for n, member in enumerate(ids)}
-        return tuple((place[s], place[t]) for s, t in fields.src_target_pairs)
+        return SourceTargetPairs(fields.src_target_pairs).within(ids).pairs  # type: ignore[arg-type]
     step = -1 if fields.channel_id > 0 and fields.channel_id % 2 else 1
     return tuple((n, (n + step) % len(ids)) for n in range(len(ids)))
 
 
-def _check_route(member: Member, source: int, goes_to: dict[int, int]) -> None:
-    if source not in goes_to:
-        raise ValueError(f"core {member.id} receives from core {source}, which sends nothing on this pipe")
-    if goes_to[source] != member.id:
-        raise ValueError(f"core {member.id} receives from core {source}, which sends to core {goes_to[source]}")
+def _check_routes(pipe: Mapping[int, CollectiveFields]) -> None:
+    """Whoever receives is sent to, and whoever sends is received from.
+
+    One that reduces takes the tile of each core that it names, wherever else that core sends it.
+    """
+    for core, fields in pipe.items():
+        for source in fields.recv_from_ranks:
+            if source not in pipe:
+                raise ValueError(f"core {core} receives from core {source}, which sends nothing on this pipe")
+            if fields.kind is CollectiveKind.SEND_RECV and pipe[source].send_to_rank != core:
+                raise ValueError(
+                    f"core {core} receives from core {source}, which sends to core {pipe[source].send_to_rank}"
+                )
+        if fields.send_to_rank not in pipe or core not in pipe[fields.send_to_rank].recv_from_ranks:
+            raise ValueError(f"core {core} sends to core {fields.send_to_rank}, which does not receive from it")
+
+
+def _meaning(fields: CollectiveFields) -> tuple[object, ...]:
+    """What all members must say alike."""
+    table = fields.has_rdispls, fields.recv_counts_known, fields.uniform_send
+    return fields.op, fields.cc_dim, fields.concat_dim, fields.broadcast_sizes, fields.src_target_pairs, table
 
 
 def _alike(member: Member, values: list[Array]) -> list[Array]:
@@ -219,14 +228,3 @@ def _alike(member: Member, values: list[Array]) -> list[Array]:
             f"{list(values[0].shape)}"
         )
     return values
-
-
-def _is_float(array: Array) -> bool:
-    return dtype_of(array.dtype).is_float
-
-
-def _divided(total: Array, count: int) -> Array:
-    return total / total.dtype.type(count) if _is_float(total) else total // count
-
-
-__all__ = ["Evaluate", "Exchange", "Member", "ReduceOp"]

@@ -7,130 +7,69 @@ knows for whom.
 
 from __future__ import annotations
 
+import random
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from xdsl.ir import Block, Operation, SSAValue
 
 from crossrank.collective.semantics import evaluate_group
 from crossrank.errors import InputError, RunError
-from crossrank.instr.compute import evaluate
 from crossrank.instr.dialect import (
-    BranchOp,
     InstCollectiveCompute,
-    InstCompute,
     InstCoreBarrier,
-    InstDMACopy,
-    InstGetCurProcessingRankID,
-    InstGetGlobalRankId,
-    InstGPSIMDSB2SB,
     InstRecv,
-    InstRegisterAlu,
-    InstRegisterLoad,
-    InstRegisterStore,
-    Instruction,
     InstSend,
-    InstTensorCompletion,
-    JumpOp,
-    ProgramOp,
+    TensorOp,
 )
-from crossrank.instr.fields import RingFields
-from crossrank.instr.interpret import registers as alu
+from crossrank.instr.interpret.code import Step, compiled
+from crossrank.instr.interpret.core import LOCAL, Core, Place
+from crossrank.instr.interpret.deadlock import deadlock_message
 from crossrank.instr.interpret.exchange import Evaluate, Exchange, Member
-from crossrank.instr.interpret.memory import Memory, Operand
-from crossrank.instr.matching import Matching
+from crossrank.instr.interpret.memory import Memory
+from crossrank.instr.matching import Matching, is_signalled
 from crossrank.instr.program import Kernel
 from crossrank.runtime.collectives import run_collective
 
 Array = npt.NDArray[Any]
-Place = tuple[int, int]
-"""A rank, and a core of it."""
 
 BACKENDS: Mapping[str, Evaluate] = {"kernels": run_collective, "oracle": evaluate_group}
 """Who computes a collective: the compiled kernels, or its NumPy meaning."""
+JUMPS = 1_000_000
+"""How often a core may jump before it comes to the others again; more is taken for a loop without end."""
 
 
-@dataclass
-class Step:
-    """An instruction, ready to run on any core.
-
-    Attributes:
-        inst: the instruction.
-        outs: what it writes.
-        ins: what it reads.
-        frees: tensors that nothing touches after it.
-    """
-
-    inst: Instruction
-    outs: list[Operand]
-    ins: list[Operand]
-    frees: tuple[str, ...] = ()
-
-    @property
-    def where(self) -> str:
-        """Its name, and the author's source line."""
-        return f"{self.inst.label} ({self.inst.where})" if self.inst.where else self.inst.label
-
-
-@dataclass
+@dataclass(eq=False)
 class Meeting:
     """Cores that wait for one another.
 
     Attributes:
+        key: by which they find it.
         who: all that must come.
-        finish: what is done when they have.
+        finish: what is done when they have; False where what they came for is not there yet.
+        sender: of a receive: who must send when all have come.
         came: those that have come, with the instruction at which they wait.
     """
 
+    key: object
     who: frozenset[Place]
     finish: Callable[[Meeting], bool]
+    sender: Place | None = None
     came: dict[Place, Step] = field(default_factory=dict)
 
     @property
-    def missing(self) -> list[Place]:
-        """Who has not come."""
-        return sorted(self.who - self.came.keys())
+    def is_full(self) -> bool:
+        """Whether all have come."""
+        return len(self.came) == len(self.who)
 
-
-@dataclass
-class Core:
-    """One core of one rank.
-
-    Attributes:
-        place: its rank and its number there.
-        steps: the instructions of each block, and what follows the last.
-        memory: its tensors.
-        registers: the values of its registers.
-        block: the block that it is in.
-        at: the next step there.
-        meeting: where it waits, if it does.
-        ended: whether its program has ended.
-        turns: how often it came to each instruction that meets others.
-        prepared: the metadata of a variable exchange that was prepared and not triggered yet.
-    """
-
-    place: Place
-    program: ProgramOp
-    memory: Memory
-    registers: dict[SSAValue, int] = field(default_factory=dict)
-    block: Block | None = None
-    at: int = 0
-    meeting: Meeting | None = None
-    ended: bool = False
-    turns: Counter[object] = field(default_factory=Counter)
-    prepared: Array | None = None
-
-    def read(self, operand: Operand) -> Array:
-        """An operand's elements."""
-        return operand.read(self.memory, self.registers)
-
-    def write(self, operand: Operand, values: Array, only: Array | None = None) -> None:
-        """Store an operand's elements."""
-        operand.write(self.memory, self.registers, values, only)
+    @property
+    def awaited(self) -> list[Place]:
+        """For whom those wait that have come."""
+        return [self.sender] if self.is_full and self.sender else sorted(self.who - self.came.keys())
 
 
 class Machine:
@@ -139,41 +78,49 @@ class Machine:
     Args:
         kernel: what every rank runs.
         ranks: the ranks; all that the kernel is for if None.
-        backend: ``kernels`` or ``oracle``.
+        backend: ``kernels``, ``oracle``, or a function that computes a collective of one group.
         limit: seconds that a compiled kernel may take.
+        seed: draws which core goes on, and how far; None: in order, each as far as it can. A kernel whose results
+            depend on it has a race.
 
     Attributes:
         executed: how often each instruction class ran, over all cores.
     """
 
     def __init__(
-        self, kernel: Kernel, ranks: Sequence[int] | None = None, *, backend: str = "kernels", limit: float = 60.0
+        self,
+        kernel: Kernel,
+        ranks: Sequence[int] | None = None,
+        *,
+        backend: str | Evaluate = "kernels",
+        limit: float = 60.0,
+        seed: int | None = None,
     ) -> None:
-        if backend not in BACKENDS:
+        if isinstance(backend, str) and backend not in BACKENDS:
             raise InputError(f"there is no backend {backend}", f"there are {', '.join(BACKENDS)}")
         self.kernel = kernel
         self.ranks = list(range(kernel.world_size) if ranks is None else ranks)
+        if len(set(self.ranks)) != len(self.ranks) or not set(self.ranks) <= set(range(kernel.world_size)):
+            raise InputError(f"the ranks {self.ranks} are not among the {kernel.world_size} that the kernel is for")
         self.executed: Counter[str] = Counter()
-        evaluate_by = BACKENDS[backend]
-        if backend == "kernels":
-            evaluate_by = lambda c, m: run_collective(c, m, limit=limit)  # noqa: E731
-        self._exchange = Exchange(evaluate_by)
+        self._random = None if seed is None else random.Random(seed)
+        evaluate_by = BACKENDS[backend] if isinstance(backend, str) else backend
+        self._exchange = Exchange(partial(run_collective, limit=limit) if backend == "kernels" else evaluate_by)
         self._matching = Matching(kernel)
-        self._code: dict[Block, tuple[list[Step], Operation]] = {}
-        for program in kernel.programs:
-            self._code.update(_compiled(program, kernel))
-        self.cores: dict[Place, Core] = {}
+        self._code = compiled(kernel)
+        self._tensors = {program.index: program.tensors() for program in kernel.programs}
         self._meetings: dict[object, Meeting] = {}
-        self._mail: dict[tuple[int, int, object], deque[list[Array]]] = {}
-        self._ready: deque[Core] = deque()
+        self._mail: dict[object, deque[list[Array]]] = {}
+        self._waiting: dict[object, Meeting] = {}
+        self.cores: dict[Place, Core] = {}
         for rank in self.ranks:
             shared: dict[str, Array] = {}
             memories: dict[int, Memory] = {}
             for program in kernel.programs:
-                memories[program.index] = Memory(program.tensors(), shared, memories)
+                memories[program.index] = Memory(self._tensors[program.index], shared, memories)
                 place = (rank, program.index)
-                self.cores[place] = Core(place, program, memories[program.index], block=program.body.blocks[0])
-        self._ready.extend(self.cores.values())
+                self.cores[place] = Core(place, memories[program.index], program.body.blocks[0])
+        self._ready = deque(self.cores.values())
 
     # Running
 
@@ -191,140 +138,125 @@ class Machine:
         """
         self._fill(inputs)
         while self._ready:
-            core = self._ready.popleft()
-            self._advance(core)
-        if any(not core.ended for core in self.cores.values()):
-            from crossrank.instr.interpret.deadlock import deadlock_message
-
+            if self._random is not None:
+                self._ready.rotate(self._random.randrange(len(self._ready)))
+            self._advance(self._ready.popleft())
+        if not all(core.ended for core in self.cores.values()):
             raise RunError(deadlock_message(self))
-        return [
-            [self._core_with(rank, t).memory.whole(t.fields.name).copy() for t in self.kernel.outputs()]
-            for rank in self.ranks
-        ]
+        return self._contents(self.kernel.outputs())
 
     def input_contents(self) -> list[list[Array]]:
         """What the inputs hold now, rank by rank: a kernel may write them."""
-        return [
-            [self._core_with(rank, t).memory.whole(t.fields.name).copy() for t in self.kernel.inputs()]
-            for rank in self.ranks
-        ]
+        return self._contents(self.kernel.inputs())
 
-    def _core_with(self, rank: int, tensor: Any) -> Core:
-        return self.cores[rank, self.kernel.core_of(tensor)]
+    def _contents(self, tensors: Sequence[TensorOp]) -> list[list[Array]]:
+        places = [(self.kernel.core_of(tensor), tensor.fields.name) for tensor in tensors]
+        return [[self.cores[rank, core].memory.whole(name).copy() for core, name in places] for rank in self.ranks]
 
     def _fill(self, inputs: Sequence[Sequence[Array]]) -> None:
-        declared = self.kernel.inputs()
+        count = len(self.kernel.inputs())
         if len(inputs) != len(self.ranks):
             raise InputError(f"there are inputs for {len(inputs)} ranks, and {len(self.ranks)} ranks")
         for rank, given in zip(self.ranks, inputs, strict=True):
-            if len(given) != len(declared):
-                raise InputError(f"rank {rank}: {len(given)} inputs are given, and the kernel takes {len(declared)}")
-            for program in self.kernel.programs:
-                core = self.cores[rank, program.index]
-                for tensor in program.tensors().values():
-                    if tensor.fields.input >= 0:
-                        array, type = np.asarray(given[tensor.fields.input]), tensor.type
-                        if array.shape != type.shape or array.dtype != type.dtype.numpy:
-                            raise InputError(
-                                f"rank {rank}: input {tensor.fields.name} is {array.dtype}{list(array.shape)}, and the "
-                                f"kernel takes {type.dtype.numpy}{list(type.shape)}"
-                            )
-                        core.memory.whole(tensor.fields.name)[...] = array
+            if len(given) != count:
+                raise InputError(f"rank {rank}: {len(given)} inputs are given, and the kernel takes {count}")
+        for core, tensors in self._tensors.items():
+            for tensor in tensors.values():
+                if tensor.fields.input >= 0:
+                    for rank, given in zip(self.ranks, inputs, strict=True):
+                        self._fill_one(rank, core, tensor, np.asarray(given[tensor.fields.input]))
+
+    def _fill_one(self, rank: int, core: int, tensor: TensorOp, array: Array) -> None:
+        name, type = tensor.fields.name, tensor.type
+        if array.shape != type.shape or array.dtype != type.dtype.numpy:
+            raise InputError(
+                f"rank {rank}: input {name} is {array.dtype}{list(array.shape)}, and the kernel takes "
+                f"{type.dtype.numpy}{list(type.shape)}"
+            )
+        self.cores[rank, core].memory.whole(name)[...] = array
 
     def _advance(self, core: Core) -> None:
         """Run a core until it waits or ends."""
         while core.block is not None:
-            steps, last = self._code[core.block]
-            while core.at < len(steps):
-                step = steps[core.at]
+            code = self._code[core.block]
+            while core.at < len(code.steps):
+                step = code.steps[core.at]
                 core.at += 1
                 self.executed[step.inst.name] += 1
                 if not self._execute(core, step):
                     return
-                for name in step.frees:
-                    core.memory.forget(name)
+                core.forget(step)
+                if self._random is not None and self._random.random() < 0.5:
+                    self._ready.append(core)
+                    return
             core.at = 0
-            core.block = _next_block(core, last)
-        core.ended = True
+            taken = code.condition is None or core.registers[code.condition]
+            core.block = code.then if taken else code.otherwise
+            core.jumps += 1
+            if core.jumps > JUMPS:
+                raise RunError(
+                    f"{self.title(core.place)} jumped {JUMPS} times and neither waits nor ends: a loop without end?"
+                )
 
     def _execute(self, core: Core, step: Step) -> bool:
         """Run one instruction; False where the core must wait."""
+        inst = step.inst
         try:
-            return self._run_one(core, step)
-        except ValueError as error:
+            if is_signalled(inst):
+                return self._signalled(core, step)
+            if (run := LOCAL.get(type(inst))) is not None:
+                run(core, step)
+                return True
+            if isinstance(inst, InstCollectiveCompute):
+                return self._collective(core, step)
+            if isinstance(inst, InstCoreBarrier):
+                return self._barrier(core, step)
+            assert isinstance(inst, InstSend | InstRecv), inst.name
+            return self._point_to_point(core, step)
+        except (ValueError, RunError) as error:
             raise RunError(f"{self.title(core.place)}: {step.where}: {error}") from None
-        except RunError as error:
-            text = str(error).removeprefix(f"{step.inst.label} ").removeprefix(f"{step.inst.label}: ")
-            raise RunError(f"{self.title(core.place)}: {step.where}: {text}") from None
 
     def title(self, place: Place) -> str:
         """How messages call a core."""
         return f"rank {place[0]}" + (f" core {place[1]}" if self.kernel.lnc > 1 else "")
 
-    def _run_one(self, core: Core, step: Step) -> bool:
-        inst = step.inst
-        if isinstance(inst, InstCollectiveCompute):
-            return self._collective(core, step)
-        if isinstance(inst, InstCoreBarrier):
-            return self._barrier(core, step)
-        if isinstance(inst, InstSend | InstRecv):
-            return self._point_to_point(core, step)
-        if isinstance(inst, InstCompute | InstDMACopy | InstGPSIMDSB2SB):
-            _compute(core, step)
-        elif isinstance(inst, InstRegisterLoad):
-            core.registers[_result(inst)] = alu.wrapped(int(core.read(step.ins[0]).reshape(-1)[0]))
-        elif isinstance(inst, InstRegisterStore):
-            value = core.registers[inst.registers[0]]
-            core.write(step.outs[0], np.full(step.outs[0].shape, value, np.int64))
-        elif isinstance(inst, InstRegisterAlu):
-            operands = iter(core.registers[r] for r in inst.registers)
-            left = inst.fields.left if inst.fields.left is not None else next(operands)
-            right = inst.fields.right if inst.fields.right is not None else next(operands, 0)
-            core.registers[_result(inst)] = alu.evaluate(inst.fields.op, left, right)
-        elif isinstance(inst, InstGetGlobalRankId):
-            core.registers[_result(inst)] = core.place[0]
-        elif isinstance(inst, InstGetCurProcessingRankID):
-            core.registers[_result(inst)] = processing_rank(inst.fields, core.place[0])
-        else:
-            assert isinstance(inst, InstTensorCompletion), inst.name
-        return True
-
     # Meetings
 
     def _meet(
-        self, core: Core, key: object, step: Step, who: frozenset[Place], finish: Callable[[Meeting], bool]
+        self,
+        core: Core,
+        key: object,
+        step: Step,
+        who: Callable[[], Iterable[Place]],
+        finish: Callable[[Meeting], bool],
+        sender: Place | None = None,
     ) -> bool:
         """Come to a meeting; whether it is over, so that the core goes on."""
         meeting = self._meetings.get(key)
         if meeting is None:
-            meeting = self._meetings[key] = Meeting(who, finish)
+            meeting = self._meetings[key] = Meeting(key, frozenset(who()), finish, sender)
         meeting.came[core.place] = step
         core.meeting = meeting
-        if not meeting.missing and meeting.finish(meeting):
-            del self._meetings[key]
-            self._release(meeting, but=core)
-            core.meeting = None
-            return True
-        return False
+        return meeting.is_full and self._ends(meeting, core)
 
-    def _release(self, meeting: Meeting, but: Core | None = None) -> None:
-        for place in meeting.came:
+    def _ends(self, meeting: Meeting, here: Core | None = None) -> bool:
+        """Do what all have come for, and let them go on; ``here`` is the one that goes on by itself."""
+        if not meeting.finish(meeting):
+            return False
+        del self._meetings[meeting.key]
+        for place, step in meeting.came.items():
             core = self.cores[place]
-            if core is not but:
-                core.meeting = None
+            core.meeting = None
+            core.jumps = 0
+            if core is not here:
+                core.forget(step)
                 self._ready.append(core)
-
-    def _turn(self, core: Core, key: object) -> int:
-        """How often this core came here before: cores of one loop meet turn by turn."""
-        core.turns[key] += 1
-        return core.turns[key] - 1
+        return True
 
     def _collective(self, core: Core, step: Step) -> bool:
-        inst = step.inst
-        assert isinstance(inst, InstCollectiveCompute)
-        match = self._matching.of(inst)
-        rank = core.place[0]
-        group = match.group_of(core.place[1] if match.is_local else rank)
+        match = self._matching.of(step.inst)
+        rank, number = core.place
+        group = match.group_of(number if match.is_local else rank)
         if group is None:
             return True  # this rank is in no group
         if match.phase == "prepare":
@@ -332,74 +264,68 @@ class Machine:
                 raise ValueError("another exchange was prepared and not triggered yet")
             core.prepared = core.read(step.ins[1]).copy()
             return True
-        turn = self._turn(core, match.key)
-        if match.is_local:
-            who = frozenset((rank, c) for c in group)
-        else:
-            who = frozenset((r, c) for r in group for c in match.cores)
-        key = (match.key, group, rank if match.is_local else -1, turn)
+
+        def who() -> list[Place]:
+            return [(rank, c) for c in group] if match.is_local else [(r, c) for r in group for c in match.cores]
 
         def finish(meeting: Meeting) -> bool:
             # of the cores that do one operation together the first one's operands count
-            chosen = sorted(meeting.who) if match.is_local else [(r, match.cores[0]) for r in group]
-            order = {m: n for n, m in enumerate(group)}
-            chosen.sort(key=lambda p: order[p[1] if match.is_local else p[0]])
-            members = [Member(self.cores[p], meeting.came[p], self.title(p)) for p in chosen]
-            self._exchange.run(members)
+            speak = [(rank, c) for c in group] if match.is_local else [(r, match.cores[0]) for r in group]
+            self._exchange.run([Member(self.cores[p], meeting.came[p], self.title(p)) for p in speak])
+            for place in meeting.came:
+                self.cores[place].prepared = None
             return True
 
+        key = (match.key, group[0], rank if match.is_local else -1, core.turn(match.key))
         return self._meet(core, key, step, who, finish)
 
     def _barrier(self, core: Core, step: Step) -> bool:
-        fields = step.inst.fields
-        cores = tuple(sorted(fields.cores))
-        key: object = ("barrier", core.place[0], cores, fields.barrier_id)
-        key = (key, self._turn(core, key))
-        who = frozenset((core.place[0], c) for c in cores)
-        return self._meet(core, key, step, who, lambda _: True)
+        rank, cores = core.place[0], step.fields.cores
+        key: object = ("barrier", rank, tuple(sorted(cores)), step.fields.barrier_id)
+        return self._meet(core, (key, core.turn(key)), step, lambda: [(rank, c) for c in cores], lambda _: True)
+
+    def _signalled(self, core: Core, step: Step) -> bool:
+        """Copies of one pipe: each is done when all have come, so that all have what they wait for."""
+        match, rank = self._matching.of(step.inst), core.place[0]
+
+        def finish(meeting: Meeting) -> bool:
+            for place, copy in sorted(meeting.came.items(), key=lambda item: item[0]):
+                LOCAL[type(copy.inst)](self.cores[place], copy)
+            return True
+
+        key = (match.key, rank, core.turn(match.key))
+        return self._meet(core, key, step, lambda: [(rank, c) for c in match.cores], finish)
 
     def _point_to_point(self, core: Core, step: Step) -> bool:
-        """A send leaves its values and goes on; a receive waits for them."""
-        inst = step.inst
-        assert isinstance(inst, InstSend | InstRecv)
-        match = self._matching.of(inst)
-        rank, peer = core.place[0], inst.fields.peer_id
-        who = frozenset((rank, c) for c in match.cores)
-        turn = self._turn(core, match.key)
-        channel = "shared" if len(match.cores) > 1 else match.cores[0]
-        first = self.cores[rank, match.cores[0]]
-        route = (rank, peer, channel) if isinstance(inst, InstSend) else (peer, rank, channel)
+        """A send leaves its values and goes on; a receive waits for them.
+
+        What several cores do together is the first one's: a route leads from a core of one rank to the same of another.
+        """
+        match = self._matching.of(step.inst)
+        rank, peer, number = core.place[0], step.fields.peer_id, match.cores[0]
+        first = self.cores[rank, number]
+        sends = isinstance(step.inst, InstSend)
+        route = (rank, peer, number) if sends else (peer, rank, number)
         mail = self._mail.setdefault(route, deque())
 
         def send(meeting: Meeting) -> bool:
             mail.append([first.read(o).copy() for o in meeting.came[first.place].ins])
-            self._deliver(route)
+            if route in self._waiting:
+                self._ends(self._waiting.pop(route))
             return True
 
         def receive(meeting: Meeting) -> bool:
             if not mail:
+                self._waiting[route] = meeting
                 return False
-            for operand, values in zip(meeting.came[first.place].outs, _fitting(mail.popleft(), step), strict=True):
+            step = meeting.came[first.place]
+            for operand, values in zip(step.outs, _fitting(mail.popleft(), step), strict=True):
                 first.write(operand, values)
             return True
 
-        key = (match.key, rank, turn)
-        return self._meet(core, key, step, who, send if isinstance(inst, InstSend) else receive)
-
-    def _deliver(self, route: tuple[int, int, object]) -> None:
-        """Let a receive that all of its cores have come to take what was sent."""
-        for key, meeting in list(self._meetings.items()):
-            inst = next(iter(meeting.came.values())).inst
-            place = next(iter(meeting.came))
-            if (
-                isinstance(inst, InstRecv)
-                and (inst.fields.peer_id, place[0]) == route[:2]
-                and not meeting.missing
-                and meeting.finish(meeting)
-            ):
-                del self._meetings[key]
-                self._release(meeting)
-                return
+        key = (match.key, rank, core.turn(match.key))
+        who = lambda: [(rank, c) for c in match.cores]  # noqa: E731
+        return self._meet(core, key, step, who, send if sends else receive, None if sends else (peer, number))
 
 
 def run_kernel(
@@ -407,83 +333,12 @@ def run_kernel(
     inputs: Sequence[Sequence[Array]],
     ranks: Sequence[int] | None = None,
     *,
-    backend: str = "kernels",
+    backend: str | Evaluate = "kernels",
     limit: float = 60.0,
+    seed: int | None = None,
 ) -> list[list[Array]]:
     """Run a kernel; see `Machine`."""
-    return Machine(kernel, ranks, backend=backend, limit=limit).run(inputs)
-
-
-def processing_rank(fields: RingFields, rank: int) -> int:
-    """The rank whose data ``rank`` holds after some steps of a ring; itself where it is in none.
-
-    Even channels send to the next in the list, so that the data of the one ``n`` places before arrives after ``n``
-    steps; odd channels go round the other way.
-    """
-    for group in fields.replica_groups:
-        if rank in group:
-            steps = fields.iteration_id if fields.channel_id % 2 == 0 else -fields.iteration_id
-            return group[(group.index(rank) - steps) % len(group)]
-    return rank
-
-
-def _compiled(program: ProgramOp, kernel: Kernel) -> dict[Block, tuple[list[Step], Operation]]:
-    """The steps of each block, and its last op."""
-    code: dict[Block, tuple[list[Step], Operation]] = {}
-    for block in program.body.blocks:
-        assert block.last_op is not None
-        steps = []
-        for op in block.ops:
-            if isinstance(op, Instruction):
-                outs, ins = ([Operand(a, op.label) for a in side] for side in (op.out_accesses, op.in_accesses))
-                steps.append(Step(op, outs, ins))
-        code[block] = (steps, block.last_op)
-    if len(program.body.blocks) == 1:
-        _mark_last_uses(next(iter(code.values()))[0], program, kernel)
-    return code
-
-
-def _mark_last_uses(steps: Sequence[Step], program: ProgramOp, kernel: Kernel) -> None:
-    """Memory that is a core's own goes after its last use; unrolled loops have many tensors."""
-    kept = {t.fields.of for p in kernel.programs for t in p.tensors().values() if t.fields.of}
-    last: dict[str, Step] = {}
-    for step in steps:
-        for operand in (*step.outs, *step.ins):
-            for name in operand.tensors():
-                last[name] = step
-    for name, step in last.items():
-        tensor = program.tensors()[name]
-        fields = tensor.fields
-        mine = not (fields.outputs or fields.input >= 0 or fields.of or name in kept or fields.written_by_peer)
-        if mine and not tensor.type.space.is_shared:
-            step.frees = (*step.frees, name)
-
-
-def _next_block(core: Core, last: Operation) -> Block | None:
-    if isinstance(last, JumpOp):
-        return last.target
-    if isinstance(last, BranchOp):
-        return last.then if core.registers[last.condition] else last.otherwise
-    return None
-
-
-def _compute(core: Core, step: Step) -> None:
-    inst = step.inst
-    function, params = "dma_copy", {}
-    if isinstance(inst, InstCompute):
-        function, params = inst.fields.function, dict(inst.fields.params)
-    outs, ins = ([core.read(o) for o in side] for side in (step.outs, step.ins))
-    only = None
-    for operand in step.ins:
-        rows = operand.rows_inside(core.memory, core.registers)
-        only = rows if only is None or rows is None else only & rows
-    for operand, values in zip(step.outs, evaluate(function, outs, ins, params), strict=True):
-        core.write(operand, values, only if only is not None and len(only) == operand.shape[0] else None)
-
-
-def _result(inst: Instruction) -> SSAValue:
-    assert inst.result is not None
-    return inst.result
+    return Machine(kernel, ranks, backend=backend, limit=limit, seed=seed).run(inputs)
 
 
 def _fitting(sent: Sequence[Array], step: Step) -> Sequence[Array]:

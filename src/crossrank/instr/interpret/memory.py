@@ -1,7 +1,7 @@
 """What the cores hold: tensors as bytes, and accesses to them as NumPy arrays.
 
-Fresh memory is all ones, which is NaN in every float type (and -1, or the largest value, in integers): what nobody
-wrote shows in the result.
+Fresh memory is all ones, which is NaN in every float type that has it (and -1, or the largest value, in integers, and
+true): what nobody wrote shows in the result.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 from xdsl.ir import SSAValue
 
-from crossrank.errors import RunError
 from crossrank.instr.compute.values import cast
 from crossrank.instr.dialect import AccessOp, TensorOp
 from crossrank.instr.kinds import Space
@@ -44,7 +43,8 @@ class Memory:
             return self._cores[tensor.fields.core].bytes_of(tensor.fields.of)
         place = self._shared if tensor.type.space is Space.SHARED_HBM else self._own
         if name not in place:
-            place[name] = np.full(tensor.type.size * tensor.type.dtype.itemsize, FRESH, np.uint8)
+            fresh = 1 if tensor.type.dtype.name == "pred" else FRESH
+            place[name] = np.full(tensor.type.size * tensor.type.dtype.itemsize, fresh, np.uint8)
         return place[name]
 
     def whole(self, name: str) -> Array:
@@ -52,6 +52,11 @@ class Memory:
         type = self._tensors[name].type
         assert type.dtype.numpy is not None
         return self.bytes_of(name).view(type.dtype.numpy).reshape(type.shape)
+
+    @property
+    def held(self) -> set[str]:
+        """The tensors of the core's own that have memory now."""
+        return set(self._own)
 
     def forget(self, name: str) -> None:
         """Give a tensor's memory back: nothing touches it any more."""
@@ -61,18 +66,15 @@ class Memory:
 class Operand:
     """An access, made ready to be read and written on any core.
 
-    Args:
-        access: the access.
-        label: the instruction that it belongs to, for messages.
+    A ValueError says that it reaches outside of its tensor.
     """
 
-    def __init__(self, access: AccessOp, label: str) -> None:
+    def __init__(self, access: AccessOp) -> None:
         fields, type = access.fields, access.type
         assert type.dtype.numpy is not None
         self.tensor: str = access.of.fields.name
         self.shape = type.shape
         self.dtype = type.dtype.numpy
-        self._label = label
         self._offset: int = fields.offset
         self._strides = tuple(stride * self.dtype.itemsize for stride, _ in fields.pattern)
         self._registers = list(zip(access.registers, fields.scale, strict=True))
@@ -82,7 +84,7 @@ class Operand:
         self._index = None
         if access.index is not None:
             assert isinstance(access.index.owner, AccessOp)
-            self._index = Operand(access.index.owner, label)
+            self._index = Operand(access.index.owner)
         self._scale: int = fields.index_scale
         self._skip: bool = fields.skip_outside
 
@@ -133,8 +135,8 @@ class Operand:
     def _view(self, memory: Memory, registers: Mapping[SSAValue, int]) -> Array:
         start = self._start(registers) if self._registers else self._offset
         if self._registers and (start + self._reach[0] < 0 or start + self._reach[1] > self._elements):
-            raise RunError(
-                f"{self._label} reaches elements {start + self._reach[0]} to {start + self._reach[1] - 1} of tensor "
+            raise ValueError(
+                f"it reaches elements {start + self._reach[0]} to {start + self._reach[1] - 1} of tensor "
                 f"{self.tensor}, which has {self._elements}"
             )
         offset = start * self.dtype.itemsize
@@ -155,5 +157,5 @@ class Operand:
         rows = inside.reshape(len(inside), -1).all(axis=1) if places.size else np.ones(self.shape[:1], bool)
         if not self._skip and not rows.all():
             row = int(np.argmin(rows))
-            raise RunError(f"{self._label}: row {row} has an index outside of tensor {self.tensor}")
+            raise ValueError(f"row {row} has an index outside of tensor {self.tensor}")
         return places, rows.reshape(-1, *[1] * (len(self.shape) - 1))

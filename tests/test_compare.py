@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from crossrank.collective.dtypes import ALL, dtype
-from crossrank.hlo.execute.compare import Tolerance, compare_output
+from crossrank.compare import Tolerance, compare_output
 
 BF16, F8 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 FLOATS = [t for t in ALL if t.is_float and t.numpy is not None and t.bits >= 8]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from crossrank.arrays import Array
 from crossrank.collective.dtypes import DType, dtype_of
 from crossrank.collective.dtypes import dtype as dtype_by_name
 
-Array = npt.NDArray[Any]
+ByRank = Sequence[Array]
+"""One array for each rank."""
 
 TOLERANCES = {"f64": 1e-12, "c128": 1e-12, "f32": 1e-5, "c64": 1e-5, "bf16": 2e-2, "f16": 2e-2}
 
@@ -95,7 +96,7 @@ class Tolerance:
 
 
 def compare_output(
-    index: int, expected: Sequence[Array], actual: Sequence[Array], within: Tolerance | None
+    index: int, expected: ByRank, actual: ByRank, within: Tolerance | None
 ) -> tuple[OutputComparison, Difference | None]:
     """Compare one output, an array for each rank on either side; without a tolerance only equal bits are equal."""
     element = dtype_of(actual[0].dtype)
@@ -152,6 +153,35 @@ def compare_output(
     return result, first
 
 
+def compare_outputs(expected: Sequence[ByRank], actual: Sequence[ByRank], within: Tolerance | None) -> dict[str, Any]:
+    """Two runs, output by output, as JSON data."""
+    compared = [compare_output(n, a, b, within) for n, (a, b) in enumerate(zip(expected, actual, strict=True))]
+    first = next((difference for _, difference in compared if difference), None)
+    return {
+        "equal": all(o.equal for o, _ in compared),
+        "exact": all(o.exact for o, _ in compared),
+        "outputs": [o.as_dict() for o, _ in compared],
+        "first_difference": first.as_dict() if first else None,
+    }
+
+
+def compare_given(given: Mapping[int, ByRank], actual: Sequence[ByRank], within: Tolerance) -> dict[str, Any]:
+    """A run against outputs that were given, by index, as JSON data."""
+    compared = [compare_output(n, g, actual[n], within) for n, g in given.items()]
+    return {
+        "equal": all(o.equal for o, _ in compared),
+        "max_rel_err": max((o.max_rel_err for o, _ in compared), default=0.0),
+        "outputs": len(compared),
+        "first_difference": next((d.as_dict() for o, d in compared if d and not o.equal), None),
+    }
+
+
+def summary(compared: dict[str, Any]) -> dict[str, Any]:
+    """A comparison in two numbers, as JSON data."""
+    worst = max((o["max_rel_err"] for o in compared["outputs"]), default=0.0)
+    return {"exact": compared["exact"], "max_rel_err": worst}
+
+
 def _wide(x: Array) -> Array:
     if x.dtype.kind == "c":
         return x.astype(np.complex128)
@@ -187,3 +217,24 @@ def _ulp(a: Array, b: Array) -> int:
 def shown(value: Any) -> str:
     """An element as people read it."""
     return str(value.item() if hasattr(value, "item") and value.dtype.kind in "iub" else value)
+
+
+def output_name(output: dict[str, Any]) -> str:
+    """What people are told: the number of an output, behind the rank where each rank has a program of its own."""
+    return f"r{output['rank']}.o{output['index']}" if "rank" in output else str(output["index"])
+
+
+def odd_values(outputs: Sequence[dict[str, Any]]) -> list[str]:
+    """What a reader should know of outputs although they are equal: those that are all NaN, or not finite."""
+    found = []
+    dead = [output_name(o) for o in outputs if o["all_nan"]]
+    if dead:
+        found.append(f"output {_listed(dead)}: every element is NaN, so that equality proves nothing there")
+    odd = [output_name(o) for o in outputs if not o["finite"] and not o["all_nan"]]
+    if odd:
+        found.append(f"output {_listed(odd)}: NaN or infinity among the values")
+    return found
+
+
+def _listed(names: list[str], most: int = 8) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,100 @@
+"""What a file is, its content tells, not its name: which door it goes in by."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from crossrank.errors import InputError
+from crossrank.files import as_text, read_bytes
+
+
+class Door(StrEnum):
+    """A kind of program."""
+
+    HLO = "an HLO module"
+    INSTR = "a kernel"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that was read.
+
+    Attributes:
+        path: its name as the user gave it (``-``: standard input).
+        data: what it holds, gunzipped.
+        door: what it is.
+        python: whether it is Python.
+    """
+
+    path: str
+    data: bytes
+    door: Door
+    python: bool = False
+
+
+def read_source(path: str) -> Source:
+    """Read a file, or standard input (``-``), and see what it is.
+
+    What is neither Python nor instructions is taken for HLO, whose reader says what is wrong with it.
+
+    Raises:
+        InputError: it cannot be read, or is Python that defines nothing to run.
+    """
+    data = read_bytes(path)
+    text = as_text(data)
+    if text is None or re.match(r"(?s)(?:\s+|//[^\n]*\n|/\*.*?\*/)*HloModule\b", text):
+        return Source(path, data, Door.HLO)
+    names = _defined(text, path)
+    if not names:
+        is_kernel = re.search(r"^\s*\"?instr\.program\b", text, re.M)
+        return Source(path, data, Door.INSTR if is_kernel else Door.HLO)
+    if "kernel" in names:
+        return Source(path, data, Door.INSTR, python=True)
+    raise InputError(
+        f"{path} is a Python program that defines no kernel",
+        "such a file defines kernel and inputs(ranks, seed): docs/kernels.md",
+    )
+
+
+def read_sources(paths: Sequence[str]) -> list[Source]:
+    """Read several files: the modules of several ranks."""
+    found = [read_source(path) for path in paths]
+    for source in found if len(found) > 1 else ():
+        if source.door is not Door.HLO:
+            raise InputError(
+                f"{source.path} is {source.door}, and only HLO modules come as several files", "give it alone"
+            )
+    return found
+
+
+def _defined(text: str, path: str) -> set[str]:
+    """The names that Python text defines; none where it is no Python."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # whoever compiles it in earnest will warn
+            body = ast.parse(text).body
+    except SyntaxError as error:
+        if path.removesuffix(".gz").endswith(".py"):
+            raise InputError(f"{path}:{error.lineno}: {error.msg}") from None
+        return set()
+    except (ValueError, RecursionError, MemoryError):
+        return set()
+    return set(_names(body))
+
+
+def _names(body: Sequence[ast.AST]) -> Iterator[str]:
+    """Names that statements bind, those inside of ``if``, ``try`` and ``with`` too."""
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name))
+        elif isinstance(node, (ast.stmt, ast.excepthandler)):
+            yield from _names(list(ast.iter_child_nodes(node)))

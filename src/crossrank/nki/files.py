@@ -1,0 +1,146 @@
+"""A Python file that defines a kernel: loaded, its inputs made, the kernel traced.
+
+The file defines ``kernel`` and ``inputs(ranks, seed)``, for each rank a tuple of the kernel's arguments. It
+may define ``expected(ranks, inputs)``, for each rank a tuple of arrays, and ``grid`` and ``lnc``. While it runs,
+``import nki`` is answered by this package, its own folder is searched for imports, and what it prints goes to standard
+error.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from crossrank.arrays import Array
+from crossrank.doors import Source
+from crossrank.errors import InputError
+from crossrank.instr.files import ByRank, KernelFile, kernel_from_text
+from crossrank.instr.trace import plain_errors, replaced
+from crossrank.nki.aliases import install
+from crossrank.nki.simulation import simulate
+
+
+def read_kernel_file(source: Source, ranks: int | None, lnc: int | None = None, seed: int = 0) -> KernelFile:
+    """The kernel of a file: Python that defines one, or its text; see `kernel_from_python` and `kernel_from_text`."""
+    if source.python:
+        return kernel_from_python(source.data, source.path, ranks, lnc, seed)
+    return kernel_from_text(source.data, source.path, ranks, lnc)
+
+
+def kernel_from_python(data: bytes, path: str, ranks: int | None, lnc: int | None = None, seed: int = 0) -> KernelFile:
+    """The kernel that a Python file defines, traced for ``ranks`` ranks of ``lnc`` cores.
+
+    Args:
+        data: what the file holds.
+        path: its name; its folder is where its imports are looked for.
+        ranks: how many ranks will run it.
+        lnc: how many cores each has; else what the file's ``lnc`` says, or as many as its grid has programs.
+        seed: handed to the file's ``inputs``.
+
+    Raises:
+        InputError: what the file's own code raised, with its line, or what the file does not define as it should.
+    """
+    if ranks is None:
+        raise InputError(f"{path} does not say how many ranks it runs on", "say it: --ranks N")
+    if ranks < 1:
+        raise InputError(f"--ranks {ranks}: there is no run on fewer than one rank")
+    module = _load(data, path)
+    kernel, expected = getattr(module, "kernel", None), getattr(module, "expected", None)
+    if not callable(kernel):
+        raise InputError(f"{path}: kernel is {kernel!r}, not a function")
+    cores = lnc or getattr(module, "lnc", None)
+    if cores is not None and (not isinstance(cores, int) or cores < 1):
+        raise InputError(f"{path}: lnc is {cores!r}, not a number of cores")
+    arguments = _inputs(module, path, ranks, seed)
+    with _own_code(path):
+        traced, arrays = simulate(kernel, ranks, cores, getattr(module, "grid", None)).trace(arguments)
+    return KernelFile(
+        path, traced.kernel, arrays, None if expected is None else _expectation(expected, path, arguments)
+    )
+
+
+def _load(data: bytes, path: str) -> ModuleType:
+    shown = "<stdin>" if path == "-" else path
+    module = ModuleType(f"__{Path(shown).name.partition('.')[0]}__")  # no name that a real module has
+    module.__file__ = shown
+    sys.modules[module.__name__] = module  # dataclasses look there
+    # who asks for source finds it although the file is gzipped, or a pipe
+    linecache.cache[shown] = (len(data), None, data.decode().splitlines(keepends=True), shown)
+    with _own_code(path):
+        exec(compile(data, shown, "exec", dont_inherit=True), module.__dict__)
+    return module
+
+
+@contextmanager
+def _own_code(path: str) -> Iterator[None]:
+    """The surroundings in which the file's own code runs."""
+    install()
+    folder = str(Path(path).absolute().parent)
+    sys.path.insert(0, folder)
+    try:
+        with redirect_stdout(sys.stderr), plain_errors(path):
+            yield
+    except InputError as error:
+        placed = re.match(r"\S+:\d+: ", error.what) or error.what.startswith(path)
+        raise InputError(error.what if placed else f"{path}: {error.what}", error.remedy) from None
+    except SystemExit:
+        raise InputError(f"{path} ends Python, and should only define a kernel") from None
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+def _inputs(module: ModuleType, path: str, ranks: int, seed: int) -> list[Any]:
+    """The arguments of each rank."""
+    make = getattr(module, "inputs", None)
+    with _own_code(path):
+        if make is None:
+            if any(p.default is p.empty for p in inspect.signature(module.kernel).parameters.values()):
+                raise InputError(
+                    f"{path} does not say what its kernel's arguments are",
+                    "define inputs(ranks, seed): for each rank the tuple of its arguments",
+                )
+            return [()] * ranks
+        return _for_each_rank(make(ranks, seed), "inputs", ranks)
+
+
+def _expectation(
+    expected: Callable[[int, Sequence[Any]], Any], path: str, arguments: Sequence[Any]
+) -> Callable[[ByRank], ByRank]:
+    """What is expected of the arrays of each rank: they stand in its arguments when ``expected`` is asked."""
+
+    def call(inputs: ByRank) -> ByRank:
+        given = [_with_arrays(own, arrays) for own, arrays in zip(arguments, inputs, strict=True)]
+        with _own_code(path):
+            found = _for_each_rank(expected(len(inputs), given), "expected", len(inputs))
+            return [[np.asarray(a) for a in own] for own in found]
+
+    return call
+
+
+def _for_each_rank(found: Any, function: str, ranks: int) -> list[Any]:
+    """What one of the file's functions gave, where it is a tuple for each rank."""
+    if not isinstance(found, Iterable):
+        raise InputError(f"{function}() gives a {type(found).__name__}, not a list with a tuple for each rank")
+    by_rank = list(found)
+    if len(by_rank) != ranks:
+        raise InputError(f"{function}() gives a list for {len(by_rank)} ranks, and {ranks} run")
+    for rank, own in enumerate(by_rank):
+        if not isinstance(own, (tuple, list)):
+            raise InputError(f"{function}() gives rank {rank} a {type(own).__name__}, not a tuple")
+    return by_rank
+
+
+def _with_arrays(arguments: Any, arrays: Sequence[Array]) -> Any:
+    """The arguments of a rank with other arrays in the place of theirs."""
+    left = iter(arrays)
+    return replaced(arguments, lambda leaf: next(left, leaf) if isinstance(leaf, np.ndarray) else leaf)
