@@ -10,43 +10,13 @@ the raw one. All of them raise InputError where what they are given cannot be.
 
 from __future__ import annotations
 
-import operator
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
-
-from xdsl.ir import Block, Operation, Region, SSAValue
-from xdsl.utils.exceptions import VerifyException
 
 from crossrank.errors import InputError
 from crossrank.instr import parallel_state
-from crossrank.instr.compute import Value
-from crossrank.instr.dialect import (
-    AccessOp,
-    BranchOp,
-    EndOp,
-    InstCompute,
-    InstDMACopy,
-    InstRegisterAlu,
-    InstRegisterLoad,
-    InstRegisterStore,
-    Instruction,
-    JumpOp,
-    ProgramOp,
-    TensorOp,
-)
-from crossrank.instr.fields import (
-    AccessFields,
-    AluFields,
-    ComputeFields,
-    CopyFields,
-    Fields,
-    Pairs,
-    TensorFields,
-)
+from crossrank.instr.dialect import Instruction
+from crossrank.instr.fields import Pairs
 from crossrank.instr.grid import ProgramAxis, program_ids
 from crossrank.instr.kinds import AluOp, Space
 from crossrank.instr.op_classes import (
@@ -70,18 +40,17 @@ from crossrank.instr.op_classes import (
     TiledCollectivePermuteOp,
     TiledCollectivePermuteReduceOp,
 )
+from crossrank.instr.stream import InstructionStream, integer_lists
 from crossrank.instr.tensors import Register, View, element_type
-from crossrank.instr.types import TensorType
 from crossrank.instr.verify import check_groups, check_members, check_pairs
 
-HERE = str(Path(__file__).parents[1])
 CORE_BARRIER_ARCH = 30
 """The first architecture level whose cores can meet."""
 
 Groups = Sequence[Sequence[int]]
 
 
-class KernelBuilder:
+class KernelBuilder(InstructionStream):
     """Builds the program of one core.
 
     Args:
@@ -100,74 +69,14 @@ class KernelBuilder:
     ) -> None:
         if min(world_size, lnc) < 1 or not 0 <= core < lnc:
             raise InputError(f"there is no core {core} of {lnc} on {world_size} ranks")
+        super().__init__(core)
         self.world_size = world_size
         self.lnc = lnc
-        self.core = core
         self.arch = arch
         self.has_collectives = False
         self.program_axes: tuple[ProgramAxis, ...] = ()
         self.program_barriers: list[str] = []
         self.post_process_spmd_grid(grid)
-        self._block = Block()
-        self._blocks = [self._block]
-        self._counters: dict[str, int] = {}
-        self._names: set[str] = set()
-        self._accesses: dict[tuple[object, ...], SSAValue] = {}
-        self._inputs = 0
-        self._outputs = 0
-
-    # Tensors and what becomes of the program
-
-    def tensor(
-        self, shape: Sequence[int], dtype: Any, space: Space | str = Space.SBUF, name: str | None = None
-    ) -> View:
-        """A new tensor; what it holds at first is NaN. Shared HBM of one name is one tensor for the cores of a rank."""
-        return self._tensor(shape, dtype, space, name or "", -1)
-
-    def input(self, name: str, shape: Sequence[int], dtype: Any, space: Space | str = Space.PRIVATE_HBM) -> View:
-        """The next input of the program."""
-        self._inputs += 1
-        return self._tensor(shape, dtype, space, name, self._inputs - 1)
-
-    def output(self, view: View) -> None:
-        """Make a whole tensor the next output of the program."""
-        if not view.is_whole:
-            raise InputError(f"an output is a whole tensor, and {view} is a part of one", "copy it to one of its own")
-        fields: TensorFields = view.tensor.fields
-        view.tensor.fields = replace(fields, outputs=(*fields.outputs, self._outputs))
-        self._outputs += 1
-
-    def _tensor(self, shape: Sequence[int], dtype: Any, space: Space | str, name: str, input: int) -> View:
-        if space not in list(Space):
-            raise InputError(f"there is no memory {space!r}", f"there are {', '.join(Space)}")
-        space = Space(space)
-        name = self._named(name, name or f"{space}-{self._count(space)}", "tensor")
-        (extents,) = _lists([shape], "shapes")
-        type = TensorType.of(extents, element_type(dtype), space)
-        op = TensorOp(TensorFields(name=name, input=input), type)
-        self._add(op)
-        return View.whole(self, op)
-
-    def finish(self) -> ProgramOp:
-        """The program; the builder is not to be used any more."""
-        self._block.add_op(EndOp())
-        return ProgramOp(f"core{self.core}", self.core, Region(self._blocks))
-
-    @contextmanager
-    def when(self, condition: Register) -> Iterator[None]:
-        """What is built within runs where ``condition`` is not 0; what is made there is not to be used behind it."""
-        then, after = Block(), Block()
-        self._block.add_op(BranchOp(condition.value, then, after))
-        accesses = dict(self._accesses)
-        self._begin(then)
-        yield
-        self._block.add_op(JumpOp(after))
-        self._begin(after)
-        self._accesses = accesses
-
-    def _begin(self, block: Block) -> None:
-        self._blocks.append(block)
-        self._block = block
 
     # The two ways into the program
 
@@ -176,96 +85,11 @@ class KernelBuilder:
         self.has_collectives = True
         return self.insert_raw(inst)
 
-    def insert_raw(self, inst: Op) -> Instruction:
-        """Insert an op as the instruction that its class implies."""
-        return self._emit(
-            inst.INSTRUCTION,
-            inst.title,
-            inst.fields,
-            inst.outs,
-            inst.ins,
-            name=inst.name,
-            deps=inst.deps,
-            result=inst.gives_register,
-        )
-
     def insert(self, inst: Op) -> Instruction:
         """Insert an op that works on tiles of this core's own stream."""
         return self.insert_raw(inst)
 
-    def _emit(
-        self,
-        cls: type[Instruction],
-        title: str,
-        fields: Fields,
-        outs: Sequence[View] = (),
-        ins: Sequence[View] = (),
-        registers: Sequence[SSAValue] = (),
-        *,
-        name: str | None = None,
-        deps: Sequence[str] = (),
-        result: bool = False,
-    ) -> Instruction:
-        for other in deps:
-            if other not in self._names:
-                raise InputError(f"there is no instruction {other} before this one, which is to come after it")
-        label = self._named(name or "", name or f"{title}-{self._count(title)}", "instruction")
-        where = author_line()
-        operands = [self._access(v) for v in outs], [self._access(v) for v in ins]
-        inst = cls(label, fields, *operands, registers, result=result, where=where, deps=deps)
-        self._add(inst)
-        return inst
-
-    def _add(self, op: Operation) -> None:
-        self._block.add_op(op)
-        try:
-            op.verify_()
-            if isinstance(op, Instruction):
-                op.check_core(self.core)
-        except VerifyException as error:
-            op.detach()  # type: ignore[no-untyped-call]
-            raise InputError(str(error)) from None
-
-    def _access(self, view: View) -> SSAValue:
-        if not isinstance(view, View):
-            raise InputError(f"an operand is a tensor of the kernel, not {type(view).__name__}")
-        if view.builder is not self:
-            raise InputError(f"{view} belongs to another program", "make tensors inside of the kernel")
-        index = None if view.index is None else self._access(view.index[0])
-        registers = [r.value for r, _ in view.registers]
-        fields = AccessFields(
-            offset=view.pattern.offset,
-            pattern=view.pattern.dims,
-            dtype="" if view.element is view.tensor.type.dtype else view.element.name,
-            scale=tuple(scale for _, scale in view.registers),
-            index_scale=0 if view.index is None else view.index[1],
-            skip_outside=view.skip_outside,
-        )
-        key = (view.tensor, fields, *registers, index)
-        if key not in self._accesses:
-            op = AccessOp(view.tensor.result, fields, registers, index)
-            self._add(op)
-            self._accesses[key] = op.result
-        return self._accesses[key]
-
-    def _count(self, title: str) -> int:
-        self._counters[title] = self._counters.get(title, -1) + 1
-        return self._counters[title]
-
-    def _named(self, given: str, name: str, what: str) -> str:
-        if name in self._names:
-            if given:
-                raise InputError(f"two are named {name}", f"give this {what} another name")
-            return self._named("", f"{name}.{self._count(name)}", what)
-        self._names.add(name)
-        return name
-
     # Checks and operand mapping
-
-    def validate_dma_qos(self, dma_qos: int | None) -> None:
-        """A queue priority is 0 to 3, or not given."""
-        if dma_qos is not None and (isinstance(dma_qos, bool) or dma_qos not in range(4)):
-            raise InputError(f"dma_qos is 0, 1, 2, 3 or None, not {dma_qos!r}")
 
     def _map_to_nd_access(self, views: Sequence[View]) -> list[View]:
         """Operands of group collectives: any elements of a tensor, as an access pattern."""
@@ -286,13 +110,13 @@ class KernelBuilder:
         return _tensors(views)
 
     def _groups(self, groups: Groups, is_local: bool = False) -> Pairs:
-        found = _lists(groups, "replica groups")
+        found = integer_lists(groups, "replica groups")
         check_groups(found, _ask)
         check_members([m for g in found for m in g], self.lnc if is_local else self.world_size, is_local, _ask)
         return found
 
     def _pairs(self, pairs: Groups, is_local: bool = False) -> Pairs:
-        found = _lists(pairs, "source-target pairs")
+        found = integer_lists(pairs, "source-target pairs")
         check_pairs(found, _ask)
         check_members([m for p in found for m in p], self.lnc if is_local else self.world_size, is_local, _ask)
         return found
@@ -775,7 +599,7 @@ class KernelBuilder:
     def _barrier(self, cores: Sequence[int], engine: str = "gpsimd", name: str | None = None) -> Instruction:
         if self.arch < CORE_BARRIER_ARCH:
             raise InputError(f"core_barrier needs architecture level {CORE_BARRIER_ARCH} or more, not {self.arch}")
-        (found,) = _lists([cores], "cores")
+        (found,) = integer_lists([cores], "cores")
         check_members(found, self.lnc, True, _ask)
         semaphore = self.tensor((1, 1), "u32", Space.SBUF, f"semaphore-{self._count('semaphore')}")
         (data,) = self.combine_tiles([semaphore])
@@ -878,48 +702,6 @@ class KernelBuilder:
             raise InputError(f"the launch grid has {len(self.program_axes)} axes, and so no axis {axis}")
         return self.program_axes[axis]
 
-    # Computation
-
-    def compute(
-        self,
-        function: str,
-        outs: Sequence[View],
-        ins: Sequence[View] = (),
-        *,
-        engine: str = "",
-        name: str | None = None,
-        **params: Value,
-    ) -> Instruction:
-        """A computation of one engine, by its name in `compute`."""
-        fields = ComputeFields(function, tuple(sorted(params.items())), engine)
-        return self._emit(InstCompute, function, fields, outs, ins, name=name)
-
-    def dma_copy(self, dst: View, src: View, dma_qos: int | None = None, name: str | None = None) -> Instruction:
-        """Copy; where the types differ, values are converted by way of f32."""
-        self.validate_dma_qos(dma_qos)
-        if dst.size != src.size:
-            raise InputError(f"a copy from {src} to {dst}: they have {src.size} and {dst.size} elements")
-        fields = CopyFields(dma_qos=-1 if dma_qos is None else dma_qos)
-        return self._emit(InstDMACopy, "DMACopy", fields, [dst], [src], name=name)
-
-    def register_alu(self, op: str, left: int | Register, right: int | Register | None = None) -> Register:
-        """Arithmetic on registers and numbers; ``move`` takes one operand."""
-        registers = [v.value for v in (left, right) if isinstance(v, Register)]
-        numbers = [None if v is None or isinstance(v, Register) else int(v) for v in (left, right)]
-        inst = self._emit(InstRegisterAlu, "RegisterAlu", AluFields(op, *numbers), registers=registers, result=True)
-        assert inst.result is not None
-        return Register(self, inst.result)
-
-    def register_load(self, src: View) -> Register:
-        """Read a register from a view of one element."""
-        inst = self._emit(InstRegisterLoad, "RegisterLoad", Fields(), ins=[_one_element(src)], result=True)
-        assert inst.result is not None
-        return Register(self, inst.result)
-
-    def register_store(self, dst: View, register: Register) -> Instruction:
-        """Write a register to a view of one element."""
-        return self._emit(InstRegisterStore, "RegisterStore", Fields(), [_one_element(dst)], registers=[register.value])
-
 
 def reduction(op: Any, text: str = "") -> AluOp:
     """The reduction that ``op`` says; ``text`` is the error where there is none."""
@@ -938,22 +720,6 @@ def scalar_mask(mask: Any, text: str) -> Any:
     return bool(mask)
 
 
-def author_line() -> str:
-    """``file.py:line`` of whoever called us, the first frame outside of this package; empty where there is none."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(HERE):
-        frame = frame.f_back  # type: ignore[assignment]
-    return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-
-
-def _lists(given: Any, what: str) -> Pairs:
-    """Lists of integers, such as groups of ranks."""
-    try:
-        return tuple(tuple(operator.index(m) for m in members) for members in given)
-    except TypeError:
-        raise InputError(f"{what} are lists of integers, not {given!r}") from None
-
-
 def _tensors(given: Any) -> list[View]:
     """The operands of an instruction."""
     if isinstance(given, View) or not isinstance(given, Iterable):
@@ -969,12 +735,6 @@ def _integer(value: Any, text: str) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or isinstance(value, Register):
         raise InputError(text)
     return int(value)
-
-
-def _one_element(view: View) -> View:
-    if view.size != 1:
-        raise InputError(f"a register holds one element, and {view} has {view.size}")
-    return view
 
 
 def _ask(holds: object, text: str) -> None:

@@ -24,7 +24,7 @@ from crossrank.instr.dialect import TensorOp
 from crossrank.instr.kinds import Space
 
 if TYPE_CHECKING:
-    from crossrank.instr.builder import KernelBuilder
+    from crossrank.instr.stream import InstructionStream
 
 
 def element_type(given: Any) -> DType:
@@ -50,7 +50,7 @@ class Register:
     traced, so that Python cannot branch on it.
     """
 
-    def __init__(self, builder: KernelBuilder, value: SSAValue) -> None:
+    def __init__(self, builder: InstructionStream, value: SSAValue) -> None:
         self.builder = builder
         self.value = value
 
@@ -152,7 +152,7 @@ class View:
         skip_outside: whether an index outside of the tensor leaves its elements out.
     """
 
-    builder: KernelBuilder
+    builder: InstructionStream
     tensor: TensorOp
     pattern: AccessPattern
     element: DType
@@ -161,7 +161,7 @@ class View:
     skip_outside: bool = False
 
     @staticmethod
-    def whole(builder: KernelBuilder, tensor: TensorOp) -> View:
+    def whole(builder: InstructionStream, tensor: TensorOp) -> View:
         """All of a tensor."""
         return View(builder, tensor, AccessPattern.row_major(tensor.type.shape), tensor.type.dtype)
 

@@ -21,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from crossrank.errors import InputError
-from crossrank.instr.builder import HERE, KernelBuilder
+from crossrank.instr.builder import KernelBuilder
 from crossrank.instr.kinds import Space
 from crossrank.instr.program import Kernel
+from crossrank.instr.stream import HERE
 from crossrank.instr.tensors import View
 
 Array = npt.NDArray[Any]
