@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 
-from crossrank.check.kernels import check_kernel
 from crossrank.check.modules import check_module
 from crossrank.cli.options import Commands, add_file, add_json, add_ranks, check_options
 from crossrank.doors import Door, read_source
@@ -33,7 +32,9 @@ def main(arguments: argparse.Namespace) -> int:
     source = read_source(arguments.file)
     check_options(arguments, source)
     if source.door is Door.INSTR:
-        findings = check_kernel(source, arguments.ranks, arguments.lnc)
+        from crossrank.cli import kernels  # a door of its own: loaded when a kernel comes
+
+        findings = kernels.check(arguments, source)
     else:
         file = parse_module(source.data, source.path)
         set_world(file, arguments.ranks)

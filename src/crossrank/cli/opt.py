@@ -19,7 +19,6 @@ from crossrank.cli.options import (
 )
 from crossrank.doors import Door, Source, read_sources
 from crossrank.errors import InputError
-from crossrank.files import write_bytes
 from crossrank.hlo.execute.failure import extract_failure
 from crossrank.hlo.execute.run import RunOptions
 from crossrank.hlo.extract import extract, find_instruction
@@ -28,13 +27,9 @@ from crossrank.hlo.module import Module
 from crossrank.hlo.program import Program, merged_results, run_passes_on_program
 from crossrank.hlo.statistics import ModuleStatistics
 from crossrank.hlo.world import check_program_world, set_world
-from crossrank.instr.inventory import measure
-from crossrank.instr.program import Kernel
-from crossrank.nki.files import read_kernel_file
 from crossrank.passes import Pass, PassResult, all_passes, run_passes
 from crossrank.report import terminal
 from crossrank.report.statistics import show_statistics
-from crossrank.statistics import Statistics
 
 
 def add(commands: Commands) -> None:
@@ -74,7 +69,9 @@ def main(arguments: argparse.Namespace) -> int:
     sources = read_sources(arguments.files)
     check_options(arguments, sources[0])
     if sources[0].door is Door.INSTR:
-        return _kernel(arguments, sources[0], passes)
+        from crossrank.cli import kernels  # a door of its own: loaded when a kernel comes
+
+        return kernels.opt(arguments, sources[0], passes)
     if len(sources) > 1:
         return _several(arguments, sources, passes)
     file = parse_module(sources[0].data, sources[0].path)
@@ -106,35 +103,6 @@ def main(arguments: argparse.Namespace) -> int:
         show_statistics(statistics)
     if output is None:
         sys.stdout.write(to_text(file))
-    return 0
-
-
-def _kernel(arguments: argparse.Namespace, source: Source, passes: list[Pass[Any]]) -> int:
-    """Rewrite a kernel; 0."""
-    file = read_kernel_file(source, arguments.ranks, arguments.lnc)
-    output = None if arguments.output == "-" else arguments.output
-    statistics = Statistics(file.kernel, measure)
-
-    def after(result: PassResult, kernel: Kernel) -> None:
-        statistics.add(result, kernel)
-        if arguments.print_after_all:
-            print(f"// after {result.spec}\n{kernel}", file=sys.stderr)
-
-    run_passes(file.kernel, passes, after)
-    file.kernel.verify()
-    text = str(file.kernel)
-    if arguments.remarks:
-        terminal.remarks(statistics.remarks)
-    if output is not None:
-        write_bytes(output, text.encode())
-    if arguments.json:
-        found = {"file": file.path, "output": output, **statistics.as_dict()}
-        print(json.dumps(found | ({"kernel": text} if output is None else {}), indent=2))
-        return 0
-    if arguments.stats:
-        show_statistics(statistics)
-    if output is None:
-        sys.stdout.write(text)
     return 0
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
-from typing import Any
 
 from crossrank.cli.options import (
     DEFAULT_PIPELINES,
@@ -23,17 +21,11 @@ from crossrank.cli.options import (
     positive,
     seconds,
 )
-from crossrank.doors import Door, Source, read_sources
-from crossrank.errors import InputError
+from crossrank.doors import Door, read_sources
 from crossrank.hlo.execute.run import RunOptions, run_module
 from crossrank.hlo.execute.several import run_program
 from crossrank.hlo.io import parse_module
-from crossrank.instr.execute import KernelOptions, run_kernel_file
-from crossrank.instr.interpret.machine import BACKENDS
-from crossrank.nki.files import read_kernel_file
-from crossrank.passes import Pass
 from crossrank.report import terminal
-from crossrank.report.kernel import show_kernel_run
 from crossrank.report.run import show_run
 
 
@@ -86,7 +78,9 @@ def main(arguments: argparse.Namespace) -> int:
     check_options(arguments, sources[0])
     passes = chosen_passes(arguments, DEFAULT_PIPELINES[sources[0].door])
     if sources[0].door is Door.INSTR:
-        return _kernel(arguments, sources[0], passes)
+        from crossrank.cli import kernels  # a door of its own: loaded when a kernel comes
+
+        return kernels.run(arguments, sources[0], passes)
     files = [parse_module(s.data, s.path) for s in sources]
     options = RunOptions(
         ranks=arguments.ranks,
@@ -112,31 +106,4 @@ def main(arguments: argparse.Namespace) -> int:
         print(json.dumps(report.as_dict(), indent=2))
     else:
         show_run(report)
-    return 0 if report.equal else 1
-
-
-def _kernel(arguments: argparse.Namespace, source: Source, passes: Sequence[Pass[Any]]) -> int:
-    """Run a kernel; 0 where all is equal, 1 where something differs."""
-    if arguments.via not in BACKENDS:
-        raise InputError(
-            f"--via {arguments.via} is for an HLO module: a kernel is interpreted anyway",
-            f"its collectives are computed via {' or '.join(BACKENDS)}",
-        )
-    options = KernelOptions(
-        backend=arguments.via,
-        inputs=arguments.inputs,
-        seed=arguments.seed,
-        limit_s=arguments.limit,
-        tolerance=arguments.tol,
-        outputs=arguments.outputs,
-    )
-    with terminal.progress() as progress:
-        file = read_kernel_file(source, arguments.ranks, arguments.lnc, arguments.seed)
-        report = run_kernel_file(file, passes, options, progress)
-    if arguments.remarks:
-        terminal.remarks(r for p in report.passes for r in p.remarks)
-    if arguments.json:
-        print(json.dumps(report.as_dict(), indent=2))
-    else:
-        show_kernel_run(report)
     return 0 if report.equal else 1
