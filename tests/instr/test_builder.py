@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from crossrank.collective import semantics
+from crossrank.collective.groups import parse_groups
 from crossrank.collective.kinds import ReduceOp
 from crossrank.errors import InputError
 from crossrank.instr import AluOp, CollectiveKind, KernelBuilder, parallel_state
@@ -338,6 +339,21 @@ def test_groups_nobody_gave():
 
 
 # The grid
+
+
+@pytest.mark.parametrize(
+    ("text", "groups"),
+    [
+        ("{{0,3},{1,2}}", ((0, 3), (1, 2))),
+        ("[2,2]<=[4]", ((0, 1), (2, 3))),
+        ("[2,2]<=[2,2]T(1,0)", ((0, 2), (1, 3))),
+        ("mesh['x'=2,'y'=2] {'x'}", ((0, 2), (1, 3))),
+    ],
+)
+def test_groups_in_the_forms_of_hlo(text, groups):
+    b = KernelBuilder(world_size=4)
+    x = b.tensor((4, 4), "f32")
+    assert b.all_reduce_cc_raw("add", [x], [x], parse_groups(text)).fields.replica_groups == groups
 
 
 def test_a_grid_lies_over_the_cores():

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from crossrank.collective.groups import ReplicaGroups
 from crossrank.errors import InputError
 from crossrank.instr import parallel_state
 from crossrank.instr.dialect import Instruction
@@ -47,7 +48,9 @@ from crossrank.instr.verify import check_groups, check_members, check_pairs
 CORE_BARRIER_ARCH = 30
 """The first architecture level whose cores can meet."""
 
-Groups = Sequence[Sequence[int]]
+Routes = Sequence[Sequence[int]]
+Groups = Routes | ReplicaGroups
+"""Lists of ranks, or one of HLO's forms of them: explicit, iota, axes of a mesh."""
 
 
 class KernelBuilder(InstructionStream):
@@ -110,12 +113,14 @@ class KernelBuilder(InstructionStream):
         return _tensors(views)
 
     def _groups(self, groups: Groups, is_local: bool = False) -> Pairs:
+        if isinstance(groups, ReplicaGroups):
+            groups = groups.expand()
         found = integer_lists(groups, "replica groups")
         check_groups(found, _ask)
         check_members([m for g in found for m in g], self.lnc if is_local else self.world_size, is_local, _ask)
         return found
 
-    def _pairs(self, pairs: Groups, is_local: bool = False) -> Pairs:
+    def _pairs(self, pairs: Routes, is_local: bool = False) -> Pairs:
         found = integer_lists(pairs, "source-target pairs")
         check_pairs(found, _ask)
         check_members([m for p in found for m in p], self.lnc if is_local else self.world_size, is_local, _ask)
@@ -396,7 +401,7 @@ class KernelBuilder(InstructionStream):
         op: Any,
         srcs: Sequence[View],
         dsts: Sequence[View],
-        src_tgt_pairs: Groups,
+        src_tgt_pairs: Routes,
         dtype: Any = None,
         dma_qos: int | None = None,
         *,
@@ -415,7 +420,7 @@ class KernelBuilder(InstructionStream):
         self,
         srcs: Sequence[View],
         dsts: Sequence[View],
-        src_tgt_pairs: Groups,
+        src_tgt_pairs: Routes,
         dtype: Any = None,
         dma_qos: int | None = None,
         *,
