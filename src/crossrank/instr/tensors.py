@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, cast
@@ -353,6 +353,33 @@ class View:
             raise InputError(f"dimension {dim} of {self} cannot have the shape {list(shape)}")
         return self.reshape(*self.shape[:dim], *extents, *self.shape[dim + 1 :])
 
+    def rearrange(
+        self,
+        src_pattern: Sequence[str | Sequence[str]],
+        dst_pattern: Sequence[str | Sequence[str]],
+        fixed_sizes: Mapping[str, int] | None = None,
+    ) -> View:
+        """Dimensions split, reordered and merged by name.
+
+        ``rearrange(("b", ("h", "w")), ("w", ("b", "h")), {"h": 4})`` splits the second dimension into 4 times what is
+        left. A tuple stands for a dimension made of several; of these the size of one may be left out.
+        """
+        if len(src_pattern) != self.ndim:
+            raise InputError(f"a pattern of {len(src_pattern)} dimensions for {self}, which has {self.ndim}")
+        sizes = dict(fixed_sizes or {})
+        for names, extent in zip(map(_names, src_pattern), self.shape, strict=True):
+            unknown = [name for name in names if name not in sizes]
+            known = math.prod(sizes[name] for name in names if name in sizes)
+            if len(unknown) > 1 or not known or extent % known or (not unknown and known != extent):
+                raise InputError(f"{' and '.join(names)} of {self} cannot be told from the extent {extent} and {sizes}")
+            sizes |= dict.fromkeys(unknown, extent // known)
+        order = [name for names in map(_names, src_pattern) for name in names]
+        wanted = [name for names in map(_names, dst_pattern) for name in names]
+        if sorted(order) != sorted(wanted) or len(set(order)) != len(order):
+            raise InputError(f"{list(dst_pattern)} has not the dimensions of {list(src_pattern)}, each once")
+        parts = self.reshape([sizes[name] for name in order]).permute([order.index(name) for name in wanted])
+        return parts.reshape([math.prod(sizes[name] for name in names) for names in map(_names, dst_pattern)])
+
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> View:
         """Indices ``start`` to ``end`` of a dimension, by ``step``."""
         self._dim(dim, "slice")
@@ -391,6 +418,8 @@ class View:
         dims = (*((s * old // new, n) for s, n in outer), (1, extent * old // new))
         return replace(self, pattern=AccessPattern(start, dims), element=element, registers=registers)
 
+    reinterpret_cast = view
+
     def get_pattern(self) -> list[list[int]]:
         """``[stride, extent]`` of each dimension."""
         return [list(pair) for pair in self.pattern.dims]
@@ -425,6 +454,11 @@ class View:
     def _no_index(self, what: str) -> None:
         if self.index is not None:
             raise InputError(f"cannot {what} {self}, whose rows are found by a vector of indices", "do it before `.ap`")
+
+
+def _names(part: str | Sequence[str]) -> Sequence[str]:
+    """The names of the dimensions that make one."""
+    return (part,) if isinstance(part, str) else part
 
 
 class _named:

@@ -198,6 +198,23 @@ def test_all_reduces_of_any_number_of_cores(lnc: int, op: str, dtype: str) -> No
     check(kernel, LOWER, [[drawn((lnc, 4, 24), kernel.inputs()[0].type.dtype.numpy, lnc)]], seeds=2)
 
 
+@pytest.mark.parametrize("op", ["add", "max"])
+@pytest.mark.parametrize("lnc", [3, 4])
+def test_a_reducing_receive_takes_from_all_that_it_names(lnc: int, op: str) -> None:
+    """A tile that is sent to one core is read by others too."""
+
+    def body(b: KernelBuilder, core: int) -> None:
+        x, y = b.input("x", (lnc, 4, 8), "f16", "shared_hbm"), b.tensor((4, 8), "f16", "sbuf")
+        mine, out = b.tensor((4, 8), "f16", "sbuf"), b.tensor((lnc, 4, 8), "f16", "shared_hbm", "out")
+        b.dma_copy(mine, x[core])
+        b.sendrecv_cce(y, mine, (core + 1) % lnc, [c for c in range(lnc) if c != core], op, 0)
+        b.dma_copy(out[core], y)
+        b.output(out)
+
+    low = check(kernel_of(body, lnc), LOWER, [[drawn((lnc, 4, 8), np.float16, 1)]])
+    assert not kinds(low)
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_each_rank_by_itself(ranks: int) -> None:
     kernel = reduced("multiply", "f32", 2, (4, 8), ranks)

@@ -57,10 +57,13 @@ def _rounded(function: Unary) -> Unary:
 _FUNCTIONS: dict[str, Unary] = {
     "abs": np.abs,
     "arctan": np.arctan,
+    "ceil": np.ceil,
     "copy": np.copy,
+    "cos": np.cos,
     "erf": _erf,
     "erf_dx": lambda x: 2 / math.sqrt(math.pi) * np.exp(-x * x),
     "exp": np.exp,
+    "floor": np.floor,
     "gelu": lambda x: _gated(x, _normal_cdf(x)),
     "gelu_apprx_sigmoid": lambda x: _gated(x, _sigmoid(1.702 * x)),
     "gelu_apprx_sigmoid_dx": _gelu_sigmoid_dx,
@@ -69,6 +72,7 @@ _FUNCTIONS: dict[str, Unary] = {
     "identity": np.copy,
     "log": np.log,
     "mish": lambda x: _gated(x, np.tanh(_softplus(x))),
+    "negative": np.negative,
     "reciprocal": np.reciprocal,
     "relu": lambda x: np.where(x <= 0, 0.0, x),
     "rsqrt": lambda x: 1 / np.sqrt(x),
@@ -80,7 +84,9 @@ _FUNCTIONS: dict[str, Unary] = {
     "softplus": _softplus,
     "sqrt": np.sqrt,
     "square": np.square,
+    "tan": np.tan,
     "tanh": np.tanh,
+    "trunc": np.trunc,
 }
 
 ACTIVATION: dict[str, Unary] = {name: _rounded(function) for name, function in _FUNCTIONS.items()}
@@ -139,6 +145,7 @@ BINARY: dict[str, Binary] = {
     "bypass": lambda x, y: x,
     "divide": _divide,
     "equal": _truth(np.equal),
+    "fmod": np.fmod,
     "greater": _truth(np.greater),
     "greater_equal": _truth(np.greater_equal),
     "left_shift": _shifted(np.left_shift),
@@ -151,6 +158,7 @@ BINARY: dict[str, Binary] = {
     "maximum": _maximum,
     "min": _minimum,
     "minimum": _minimum,
+    "mod": np.mod,
     "multiply": np.multiply,
     "not_equal": _truth(np.not_equal),
     "power": _power,

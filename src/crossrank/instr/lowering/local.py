@@ -105,9 +105,10 @@ class Lowering:
     def _astray(self) -> str | None:
         """Why something that is sent does not arrive."""
         goes_to = {core: self._at[core].fields.send_to_rank for core in self._cores}
+        paired = self._operation.fields.kind is CollectiveKind.SEND_RECV  # a reducing one takes from all that it names
         for core in self._cores:
             for source in self._at[core].fields.recv_from_ranks:
-                if goes_to.get(source) != core:
+                if source not in goes_to or (paired and goes_to[source] != core):
                     return f"core {core} receives from core {source}, which does not send to it"
                 if _like(self._at[source].in_accesses[0]) != _like(self._at[core].out_accesses[0]):
                     return f"core {source} sends what core {core} does not expect"
