@@ -38,7 +38,7 @@ FURTHER = (
     "legalize-cpu-cc-ops{partitions_as_replicas=true}",
 )
 VIA_INSTR = "pipeline default, via instr"
-INSTR = "crossrank.bridge.instructions:InstructionBackend"
+INSTR = "crossrank.bridge.instruction_backend:InstructionBackend"
 
 
 @dataclass

@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crossrank import nki
 from crossrank.cli.main import main
 from crossrank.instr.builder import KernelBuilder
 from crossrank.instr.op_classes import KIND_OF
+from crossrank.nki import collectives, isa, language, operators, tiles
+from crossrank.nki.operators import Operator
 from crossrank.passes import all_passes, all_pipelines
 
 ROOT = Path(__file__).parents[1]
@@ -54,6 +57,30 @@ def test_the_example_of_the_builder_runs() -> None:
 
 def _first_block(page: str) -> str:
     return (ROOT / "docs" / page).read_text().partition("```python\n")[2].partition("```")[0]
+
+
+def test_the_functions_of_nki_are_listed() -> None:
+    """All of them, and none that is not there."""
+    listed = re.findall(r"`([^`]+)`", _section("kernels.md", "What there is of NKI").partition("\n\nTensors")[0])
+    there = [
+        name
+        for module in (language, isa, collectives)
+        for name, value in vars(module).items()
+        if name[0] != "_"
+        and (isinstance(value, Operator) or inspect.isfunction(value))
+        and inspect.getmodule(value) in (module, tiles, operators)
+    ]
+    titles = {"nki.collectives", "nki.isa", "nki.language"}
+    assert set(listed) - titles == set(there) - {"instruction", "value"}  # ours, not NKI's
+
+
+def test_the_arguments_of_simulate_are_listed() -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", _section("kernels.md", "From Python"), re.M)
+    assert listed == list(inspect.signature(nki.simulate).parameters)
+
+
+def _section(page: str, title: str) -> str:
+    return (ROOT / "docs" / page).read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from crossrank.collective.dtypes import DType
-from crossrank.errors import InputError
+from crossrank.errors import InputError, RunError
 
 Array = npt.NDArray[Any]
 
 FLOAT_SCALE = 0.1
 INTEGERS_BELOW = 8
+WORTH_ASKING = 1 << 24
+"""Bytes below which nobody asks how much memory is free."""
 
 
 def load_arrays(path: str) -> dict[str, Array]:
@@ -72,6 +76,21 @@ def _as_dtype(array: Array, dtype: DType) -> Array | None:
     if bits and dtype.numpy.type.__module__.startswith(ml_dtypes.__name__):
         return array.view(dtype.numpy)
     return None
+
+
+def check_room(size: int, what: str) -> None:
+    """RunError where ``size`` bytes are more than this machine has free: the system would end us, or make it wait."""
+    if size >= WORTH_ASKING and size > (free := _free_memory()):
+        raise RunError(f"{what} takes {size / 2**30:.1f} GiB of memory, and {free / 2**30:.1f} are free")
+
+
+def _free_memory() -> int:
+    """Bytes of memory that are free, or can be."""
+    try:
+        found = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text())
+    except OSError:
+        found = None
+    return 1024 * int(found[1]) if found else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def draw(rng: np.random.Generator, dims: Sequence[int], dtype: DType, below: int = INTEGERS_BELOW) -> Array:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from crossrank.errors import InputError
-from crossrank.files import as_text, read_bytes
+from crossrank.files import as_text, python_text, read_bytes
 
 
 class Door(StrEnum):
@@ -46,19 +46,22 @@ def read_source(path: str) -> Source:
         InputError: it cannot be read, or is Python that defines nothing to run.
     """
     data = read_bytes(path)
-    text = as_text(data)
+    text = as_text(data) or as_text((python_text(data) or "\0").encode())
     if text is None or re.match(r"(?s)(?:\s+|//[^\n]*\n|/\*.*?\*/)*HloModule\b", text):
         return Source(path, data, Door.HLO)
-    names = _defined(text, path)
-    if not names:
-        is_kernel = re.search(r"^\s*\"?instr\.program\b", text, re.M)
+    body = _statements(text, path)
+    names = set(_names(body))
+    is_kernel = re.search(r"^\s*\"?instr\.program\b", text, re.M)
+    if not names and (is_kernel or not _is_py(path)):
         return Source(path, data, Door.INSTR if is_kernel else Door.HLO)
-    if "kernel" in names:
+    if names & {"kernel", "*"}:
         return Source(path, data, Door.INSTR, python=True)
-    raise InputError(
-        f"{path} is a Python program that defines no kernel",
-        "such a file defines kernel and inputs(ranks, seed): docs/kernels.md",
-    )
+    made = [node.name for node in body if isinstance(node, ast.FunctionDef) and any(map(_is_jit, node.decorator_list))]
+    remedy = "such a file defines kernel and inputs(ranks, seed): docs/kernels.md"
+    if made:
+        one = "it" if len(made) == 1 else "one of them"
+        remedy = f"it has {', '.join(made)}: rename {one}, or say kernel = {made[0]}"
+    raise InputError(f"{path} is a Python program that defines no kernel", remedy)
 
 
 def read_sources(paths: Sequence[str]) -> list[Source]:
@@ -72,18 +75,27 @@ def read_sources(paths: Sequence[str]) -> list[Source]:
     return found
 
 
-def _defined(text: str, path: str) -> set[str]:
-    """The names that Python text defines; none where it is no Python."""
+def _is_py(path: str) -> bool:
+    return path.removesuffix(".gz").endswith(".py")
+
+
+def _is_jit(decorator: ast.expr) -> bool:
+    """Whether that is ``@nki.jit``, whatever the module is called, or ``@nki.jit(…)``."""
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return (called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")) == "jit"
+
+
+def _statements(text: str, path: str) -> list[ast.stmt]:
+    """The statements of Python text; none where it is no Python."""
     try:
         with warnings.catch_warnings(action="ignore"):  # whoever compiles it in earnest will warn
-            body = ast.parse(text).body
+            return ast.parse(text).body
     except SyntaxError as error:
-        if path.removesuffix(".gz").endswith(".py"):
+        if _is_py(path):
             raise InputError(f"{path}:{error.lineno}: {error.msg}") from None
-        return set()
     except (ValueError, RecursionError, MemoryError):
-        return set()
-    return set(_names(body))
+        pass
+    return []
 
 
 def _names(body: Sequence[ast.AST]) -> Iterator[str]:

@@ -4,6 +4,11 @@ Everything that a person can cause or mend is one of them; anything else that es
 """
 
 
+def counted(n: int, what: str) -> str:
+    """``1 rank``, ``2 ranks``."""
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
 class InputError(Exception):
     """Bad input or bad usage: a file, an option, a module that cannot be what it should be (exit status 2).
 
@@ -18,6 +23,10 @@ class InputError(Exception):
         super().__init__(f"{what}\n{remedy}" if remedy else what)
         self.what = what
         self.remedy = remedy
+
+
+class Ended(SystemExit):
+    """Somebody asks us to end, by a signal; no fault of what runs, unlike another SystemExit in it."""
 
 
 class RunError(Exception):

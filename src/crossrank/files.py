@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import re
 import sys
+import tokenize
 import zlib
 from pathlib import Path
 
@@ -44,6 +46,14 @@ def as_text(data: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     return None if "\0" in text or re.search(r"[\x01-\x08\x0e-\x1f]", text[:4096]) else text
+
+
+def python_text(data: bytes) -> str | None:
+    """What a file of Python says, in the encoding that its first lines name; None where it is none."""
+    try:
+        return data.decode(tokenize.detect_encoding(io.BytesIO(data).readline)[0])
+    except (SyntaxError, UnicodeDecodeError, LookupError):
+        return None
 
 
 def write_bytes(path: str, data: bytes) -> None:

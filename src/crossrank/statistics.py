@@ -59,3 +59,13 @@ class Statistics(Generic[IR]):
 def counts(totals: Totals) -> dict[str, int]:
     """How many there are of each kind."""
     return {kind: total["count"] for kind, total in totals.items()}
+
+
+def byte_size(n: int) -> str:
+    """Bytes for people: ``1.5 MiB``."""
+    size = float(n)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError

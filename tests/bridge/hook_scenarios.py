@@ -27,7 +27,6 @@ from crossrank.hlo.execute.xla_cpu import Executable, fetch, place
 from crossrank.hlo.ffi import custom_calls
 from crossrank.hlo.ffi.native import Native
 from crossrank.hlo.xla import text_to_proto
-from crossrank.report.hook import lines
 
 Program = tuple[str, Callable[..., Any], Sequence[Any]]
 
@@ -253,7 +252,7 @@ def what_cannot_be_leaves_nothing_behind() -> None:
     with crossrank.jax.hook(limit=np.float32(5)) as report:
         f(X)
     assert report.converted == {"all-reduce": 1}
-    assert str(report) == "\n".join(lines(report))
+    assert str(report) == "\n".join(report.lines())
     assert repr(report) == f"<Report: {report}>"
 
 

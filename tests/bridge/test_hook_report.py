@@ -5,7 +5,6 @@ from __future__ import annotations
 from crossrank.bridge.hook_report import Report
 from crossrank.bridge.rewrite import Given, Left, Rewritten
 from crossrank.collective.kinds import Kind
-from crossrank.report.hook import lines
 
 
 def left(kind: Kind, reason: str) -> Left:
@@ -42,12 +41,12 @@ def test_it_adds_up() -> None:
 
 
 def test_it_is_told_in_lines() -> None:
-    assert lines(some()) == [
+    assert some().lines() == [
         "on our kernels: 2 all-reduce, 2 all-to-all in 2 of 4 executables (0 calls, 0 B read and written)",
         "left to XLA: 3 all-reduce: one; of jit_a",
         "jit_c stayed as it was: it broke",
     ]
     quiet = Report()
     quiet.count()
-    assert lines(quiet) == ["no collectives in 1 executable"]
-    assert lines(Report(error="no\ncompiler")) == ["nothing ran on our kernels: no compiler"]
+    assert quiet.lines() == ["no collectives in 1 executable"]
+    assert Report(error="no\ncompiler").lines() == ["nothing ran on our kernels: no compiler"]

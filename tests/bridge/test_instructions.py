@@ -9,9 +9,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from crossrank.bridge.instruction_backend import InstructionBackend
 from crossrank.bridge.instructions import (
     BY_TARGET,
-    InstructionBackend,
     core_kernel_of,
     extensions_of,
     has_instructions,
@@ -38,7 +38,7 @@ from crossrank.instr.program import Kernel, read_kernel
 from crossrank.passes import parse_passes, pipeline, run_passes
 from tests.support import CORPUS, corpus_file, hlo, needs_corpus, parse, reducer, run_values
 
-BACKEND = "crossrank.bridge.instructions:InstructionBackend"
+BACKEND = "crossrank.bridge.instruction_backend:InstructionBackend"
 NOWHERE = cast(Native, None)  # where nothing is registered
 PAIRS = ((0, 1), (1, 2), (4, 5))  # two components, ranks that are no target, and one in no pair
 TWO = ((0, 3), (2, 1))

@@ -11,13 +11,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from crossrank.cli.main import main
 from crossrank.passes import pipeline
+from tests.cli.commands import as_json, crossrank
 from tests.support import CORPUS, hlo, needs_corpus, reducer
 
 STEP = hlo(
@@ -36,19 +36,6 @@ def step(tmp_path: Path) -> str:
     path = tmp_path / "step.hlo"
     path.write_text(STEP)
     return str(path)
-
-
-def crossrank(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    status = main(arguments)
-    out, err = capsys.readouterr()
-    return status, out, err
-
-
-def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    status, out, err = crossrank(capsys, *arguments, "--json")
-    assert status in (0, 1), err
-    found: dict[str, Any] = json.loads(out)
-    return found
 
 
 def test_run_says_what_changed_and_that_it_is_equal(step: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from crossrank.cli.main import main
+from tests.cli.commands import as_json, crossrank
 from tests.support import hlo, reducer
 
 HEAD = """\
@@ -79,18 +80,13 @@ builtin.module attributes {instr.kernel = "k", instr.world_size = #builtin.int<2
 }
 """
 
-
-def crossrank(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    status = main(arguments)
-    out, err = capsys.readouterr()
-    return status, out, err
-
-
-def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    status, out, err = crossrank(capsys, *arguments, "--json")
-    assert status in (0, 1), err
-    found: dict[str, Any] = json.loads(out)
-    return found
+BARE = "".join(line + "\n" for line in RECV.splitlines()[1:-1])
+"""A program without a module around it."""
+INT = (
+    SUM.replace("rng.normal(size=(4, 8)).astype(np.float32)", "np.ones((4, 8), np.{type})")
+    .replace("return [(sum(x for x, _ in inputs),)]", "return [(np.full((4, 8), {value}),)]")
+    .replace("y = nl.ndarray", "return x\n    y = nl.ndarray")
+)
 
 
 def saved(folder: Path, text: str, name: str = "kernel.py") -> str:
@@ -143,6 +139,136 @@ def test_what_is_expected_and_not_given_is_a_difference(tmp_path: Path, capsys: 
     assert "equal: the output of all 2 ranks" in out
     assert "first at output 0, rank 0, element [0, 0]" in out
     assert crossrank(capsys, "run", wrong, "--ranks", "2", "--tol", "1e9")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("type", "value", "status", "said"),
+    [
+        ("int32", "1.0", 0, ""),
+        ("int32", "1.9", 2, "float64[4, 8] for output 0 of rank 0, and in it 1.9, which int32 cannot be"),
+        ("uint8", "257", 2, "and in it 257, which uint8 cannot be"),
+        ("int32", "2**32 + 1", 2, "which int32 cannot be"),
+        ("int32", "True", 0, ""),
+        ("int32", "2", 1, ""),
+        ("float32", "1 + 1e-9", 0, ""),
+        ("float32", "1 + 1e-3", 1, ""),
+        ("float32", "1e39", 1, ""),
+        ("float32", "1", 0, ""),
+    ],
+)
+def test_nothing_of_what_is_expected_is_lost(
+    type: str, value: str, status: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = saved(tmp_path, INT.replace("{type}", type).replace("{value}", value))
+    found, _, err = crossrank(capsys, "run", file, "--ranks", "2")
+    assert found == status, err
+    assert said in err
+
+
+def test_what_is_expected_has_the_shape_that_is_returned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flat = SUM.replace("return y", "return y.reshape(32)").replace("inputs),)]", "inputs).ravel(),)]")
+    assert as_json(capsys, "run", saved(tmp_path, flat), "--ranks", "2")["expected"]["equal"] is True
+
+
+def test_inputs_may_come_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In any order; what is expected gets them so."""
+    text = SUM.replace("[((rng", "[((rng").replace("(rng.normal", "dict(ranks=ranks, x=rng.normal")
+    text = text.replace("np.float32), ranks) for", "np.float32)) for").replace("x for x, _ in", 'i["x"] for i in')
+    given = str(tmp_path / "in.npz")
+    np.savez(given, p0=np.ones((2, 4, 8), np.float32))
+    for more in ((), ("--inputs", given)):
+        assert as_json(capsys, "run", saved(tmp_path, text), "--ranks", "2", *more)["expected"]["equal"] is True
+
+
+@pytest.mark.parametrize(
+    ("text", "warnings"),
+    [
+        (SUM.replace("return y", "return 3"), ["the kernel returns an int (no tensor) and writes none of its inputs"]),
+        (SUM + "grid = 2\n", ["output 0 is each core's own, on cores 0,1: that of core 0 counts"]),
+        (
+            SUM.replace("[list(range(ranks))]", "[[0, 2]]"),
+            ["output 0, rank 1: every element is NaN, which proves nothing; memory that nobody wrote holds NaN"],
+        ),
+    ],
+)
+def test_a_reader_is_told_what_is_odd(
+    text: str, warnings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = saved(tmp_path, text.replace("def expected", "def no_expected"))
+    found = as_json(capsys, "run", file, "--ranks", "3")["warnings"]
+    assert [w.startswith(said) for w, said in zip(found, warnings, strict=True)] == [True]
+
+
+def test_memory_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    big = "big = nl.ndarray((1 << 40, 8), x.dtype, buffer=nl.private_hbm, name='big')"
+    file = saved(tmp_path, SUM.replace("    ncc.all", f"    {big}\n    nisa.dma_copy(big[:4], x)\n    ncc.all"))
+    status, _, err = crossrank(capsys, "run", file, "--ranks", "2")
+    assert status == 3
+    assert "rank 0: DMACopy-0 (kernel.py:12): the tensor big takes 32768.0 GiB of memory" in err
+    text = RECV.replace("[4], f32", f"[{1 << 42}], f32").replace("[[1, 4]]", f"[[1, {1 << 42}]]")
+    status, _, err = crossrank(capsys, "run", saved(tmp_path, text, "k.instr"))
+    assert status == 3
+    assert "input x of 2 ranks takes" in err
+
+
+@pytest.mark.parametrize("name", ["kernel.py", "other.py", "o.pb", "o.hlo.gz", "o.mlir"])
+def test_a_kernel_is_written_as_text_only(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = saved(tmp_path, SUM)
+    status, _, err = crossrank(capsys, "opt", file, "--ranks", "2", "-o", str(tmp_path / name))
+    assert status == 2
+    assert "name it KERNEL.instr" in err
+    assert Path(file).read_text() == SUM
+    assert [p.name for p in tmp_path.iterdir()] == ["kernel.py"]
+
+
+def test_python_is_loaded_as_a_module_of_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Imports by dots where that is a package; no `__main__`; other encodings."""
+    package = tmp_path / "odd_package"
+    package.mkdir()
+    saved(package, "", "__init__.py")
+    saved(package, "def twice(x):\n    return x.nothing\n", "helper.py")
+    main = 'assert __name__ != "__main__"\nfrom .helper import twice\n' + SUM
+    assert crossrank(capsys, "run", saved(package, main, "main.py"), "--ranks", "2")[0] == 0
+    called = saved(package, main.replace("return y", "return twice(y)"), "main.py")
+    status, _, err = crossrank(capsys, "run", called, "--ranks", "2")
+    assert status == 2
+    assert "helper.py:2: AttributeError: " in err
+    assert "(called from main.py:14)" in err
+    latin = tmp_path / "latin.py"
+    latin.write_bytes(("# -*- coding: latin-1 -*-\n# é\n" + SUM).encode("latin-1"))
+    assert crossrank(capsys, "run", str(latin), "--ranks", "2")[0] == 0
+
+
+def test_text_without_a_module_takes_its_ranks_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = as_json(capsys, "inspect", saved(tmp_path, BARE, "k.instr"), "--ranks", "3", "--lnc", "2")
+    assert (found["ranks"], found["lnc"]) == (3, 2)
+
+
+def test_tables_stay_readable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No spaces at the ends of lines in a pipe; names and numbers whole on a narrow terminal."""
+    file = saved(tmp_path, SWAP)
+    out = crossrank(capsys, "inspect", file, "--ranks", "2")[1]
+    assert [line for line in out.splitlines() if line != line.rstrip()] == []
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = re.sub(r"\x1b\[[\d;]*m", "", crossrank(capsys, "inspect", file, "--ranks", "2")[1]).splitlines()
+    assert max(map(len, lines[1:])) <= 60
+    assert sum("LocalSendRecv" in line for line in lines) == 3
+
+
+def test_a_signal_ends_a_kernel_that_does_not(tmp_path: Path) -> None:
+    endless = SUM.replace('print("traced")', 'print("traced", flush=True)\n    while True: pass')
+    arguments = [sys.executable, "-m", "crossrank", "run", saved(tmp_path, endless), "--ranks", "2"]
+    with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        assert running.stderr.readline() == "traced\n"
+        running.terminate()
+        assert running.stderr.read() == ""
+    assert running.returncode == 128 + signal.SIGTERM
 
 
 def test_inputs_are_taken_and_outputs_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -278,6 +404,7 @@ INPUTS = "def inputs(ranks, seed):\n    "
 BAD = {
     "no ranks": (SUM, "", "kernel.py does not say how many ranks it runs on"),
     "no rank": (SUM, "--ranks 0", "--ranks 0: there is no run on fewer than one rank"),
+    "too many": (SUM, "--ranks 99999999", "99999999 ranks have 99999999 cores, and one process here takes 65536 at"),
     "no inputs": (SUM.replace("def inputs", "def no_inputs"), "", "define inputs(ranks, seed)"),
     "no kernel": (SUM.replace("def kernel", "def colonel"), "", "a Python program that defines no kernel"),
     "no function": (SUM + "\nkernel = 3\n", "", "kernel is 3, not a function"),
@@ -290,16 +417,50 @@ BAD = {
     "a rule of the builder": (SUM.replace("[list(range(ranks))]", "[[0, 1], [1]]"), "", "kernel.py:11: rank 1"),
     "an error in expected": (SUM.replace("x for x, _", "x for x"), "", "kernel.py:21: TypeError"),
     "another import": ("import nothing_there\n" + SUM, "", "kernel.py:1: ModuleNotFoundError"),
-    "an end": ("import sys\nsys.exit(0)\n" + SUM, "", "kernel.py ends Python"),
-    "inputs of one rank": (SUM.replace("in range(ranks)]\n\n\ndef e", "in range(1)]\n\n\ndef e"), "", "for 1 ranks"),
-    "inputs that are none": (SUM.replace("return [(rng", "return 1 #"), "", "inputs() gives a int, not a list"),
+    "an end": ("import sys\nsys.exit(0)\n" + SUM, "", "kernel.py:2 ends Python"),
+    "inputs of one rank": (
+        SUM.replace("in range(ranks)]\n\n\ndef e", "in range(1)]\n\n\ndef e"),
+        "",
+        "for 1 rank, and 2 run",
+    ),
+    "inputs that are none": (SUM.replace("return [(rng", "return 1 #"), "", "inputs() gives an int, not a list"),
     "an array for a tuple": (SUM.replace(", ranks) for", "[None])[0] for"), "", "rank 0 a ndarray, not a tuple"),
     "ranks that differ": (SUM.replace(", ranks) for _", ", r) for r"), "", "the argument ranks is 1, and on rank 0 0"),
     "too much expected": (SUM.replace("inputs),)]", "inputs), 1)]"), "", "gives 2 arrays for rank 0, and the kernel"),
     "another shape": (SUM.replace("inputs),)]", "inputs)[:3],)]"), "", "float32[3, 8] for output 0 of rank 0"),
+    "text expected": (SUM.replace("(sum(x for x, _ in inputs),)", "(np.full((4, 8), 'a'),)"), "", "not numbers"),
+    "objects expected": (SUM.replace("(sum(x for x, _ in inputs),)", "(np.full((4, 8), None),)"), "", "not numbers"),
+    "complex expected": (SUM.replace("inputs),)]", "inputs) + 1j,)]"), "", "give real numbers"),
+    "flat expected": (SUM.replace("inputs),)]", "inputs).ravel(),)]"), "", "float32[32] for output 0 of rank 0"),
+    "inputs no function": (SUM + "inputs = [1]\n", "", "inputs is a list, not a function"),
+    "expected no function": (SUM + "expected = 3\n", "", "expected is an int, not a function"),
+    "a bare assert": (
+        SUM.replace("return y", "assert ranks == 99"),
+        "",
+        "kernel.py:12: this does not hold: assert ranks",
+    ),
+    "no end": (SUM.replace("return y", "return kernel(x, ranks)"), "", "kernel.py:12: it calls itself without end"),
+    "no exception": (SUM.replace("return y", "raise BaseException('x')"), "", "kernel.py:12: BaseException: x"),
+    "NumPy on tensors": (SUM.replace("return y", "return np.sum(x)"), "", "kernel.py:12: NumPy's functions do not"),
+    "async": (SUM.replace("def kernel", "async def kernel"), "", "the kernel kernel is an async function"),
+    "a generator": (SUM.replace("return y", "yield y"), "", "the kernel kernel is a generator: it yields"),
+    "jitted alone": (SUM.replace("kernel", "mine"), "", "it has mine: rename it, or say kernel = mine"),
+    "comments alone": ("# nothing\n", "", "a Python program that defines no kernel"),
+    "dots alone": ("from . import other\n" + SUM, "", "kernel.py:1: ImportError"),
+    "an end in the kernel": (SUM.replace("return y", "raise SystemExit(0)"), "", "kernel.py:12 ends Python"),
+    "objects that differ": (
+        "class Config: pass\n" + SUM.replace(", ranks) for", ", Config()) for"),
+        "",
+        "give all ranks the same object, or Config an __eq__",
+    ),
+    "a negative size": (
+        SUM,
+        "--passes lower-local-collectives{sendrecv-to-gpsimd-max-bpp=-1}",
+        "sendrecv_to_gpsimd_max_bpp=-1 is below zero",
+    ),
     "an odd grid": (SUM + "grid = 'x'\n", "", "kernel.py: a launch grid is a number of programs, or several"),
     "an odd lnc": (SUM + "lnc = 'x'\n", "", "kernel.py: lnc is 'x', not a number of cores"),
-    "fewer cores than programs": (SWAP, "--lnc 1", "a rank has 1 cores"),
+    "fewer cores than programs": (SWAP, "--lnc 1", "a rank has 1 core"),
     "a pass of modules": (SUM, "--passes inline-calls", "pass inline-calls works on HLO modules, not on kernels"),
     "iters": (SUM, "--iters 3", "--iters is for an HLO module, and"),
     "verify-each": (SUM, "--verify-each", "--verify-each is for an HLO module, and"),
@@ -320,10 +481,15 @@ def test_a_plain_line_says_what_is_wrong(case: str, tmp_path: Path, capsys: pyte
 
 BAD_TEXT = {
     "other ranks": (RECV, "--ranks 3", "k.instr is a kernel for 2 ranks, not 3"),
-    "other cores": (RECV, "--lnc 2", "k.instr is a kernel for 1 cores, not 2"),
+    "other cores": (RECV, "--lnc 2", "k.instr is a kernel for 1 core, not 2"),
     "no such field": (RECV.replace("peer_id", "pear_id"), "", "k.instr:5"),
-    "a rank that is not there": (RECV.replace("peer_id = 1", "peer_id = 2"), "", "k.instr: core 0: Recv-0"),
+    "a rank that is not there": (RECV.replace("peer_id = 1", "peer_id = 2"), "", "k.instr:5: core 0: Recv-0"),
     "half a file": (RECV[:200], "", "k.instr:"),
+    "no last brace": (RECV[:-2], "", "the text ends too early: a } is missing"),
+    "no end": (RECV.replace("    instr.end\n", ""), "", "k.instr:5: core 0: Recv-0: nothing says where it goes on"),
+    "two kernels": (RECV + RECV, "", "k.instr has 2 kernels"),
+    "no ranks": (BARE, "", "k.instr does not say how many ranks it runs on"),
+    "bare, too few": (BARE, "--ranks 1", "k.instr:4: core 0: Recv-0: rank 1 is none of the 1 rank"),
 }
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from crossrank.cli.main import main
 from crossrank.hlo.io import read_module
+from tests.cli.commands import crossrank
 
 FIRST = """HloModule first
 ENTRY main {
@@ -36,12 +36,6 @@ def two(tmp_path: Path) -> tuple[str, str]:
     for path, text in zip(paths, (FIRST, SECOND), strict=True):
         path.write_text(text)
     return str(paths[0]), str(paths[1])
-
-
-def crossrank(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    status = main(arguments)
-    out, err = capsys.readouterr()
-    return status, out, err
 
 
 def test_opt_writes_a_folder(two: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,6 +90,8 @@ def test_reshaping_copies_nothing(pair, data):
         ),
         (lambda x: x.ap([[6, 2]], dtype="nonsense"), "is no element type"),
         (lambda x: bool(x.builder.rank_id()), "a register has no value while the kernel is traced"),
+        (lambda x: bool(x.builder.rank_id() == 0), "a register has no value while the kernel is traced"),
+        (lambda x: bool(x.builder.rank_id() != x.builder.rank_id()), "a register has no value while the kernel is"),
         (lambda x: range(x.builder.rank_id()), "a register has no value while the kernel is traced"),
     ],
 )

@@ -1,4 +1,5 @@
 import inspect
+import re
 from dataclasses import replace
 
 import ml_dtypes
@@ -13,7 +14,7 @@ from crossrank.instr import AluOp, CollectiveKind, KernelBuilder, parallel_state
 from crossrank.instr.dialect import InstCollectiveCompute, InstCoreBarrier
 from crossrank.instr.grid import ProgramAxis
 from crossrank.instr.kinds import CcTypeHint
-from crossrank.instr.op_classes import KIND_OF, CollectivePermuteReduceOp
+from crossrank.instr.op_classes import KIND_OF
 from tests.instr.kernels import kernel, run
 
 HBM = "private_hbm"
@@ -56,9 +57,20 @@ SIGNATURES = {
 }
 
 
-@pytest.mark.parametrize("method", SIGNATURES)
+EXTENSIONS = {
+    "all_to_all_v_cc_raw": (
+        "srcs, dsts, replica_groups, metadata, recv_counts_known=False, has_rdispls=False, phase='', dtype=None, "
+        "dma_qos=None"
+    ),
+    "collective_permute_reduce_cc_raw": "op, srcs, dsts, src_tgt_pairs, dtype=None, dma_qos=None",
+    "cur_processing_rank_id": "iteration_id, replica_groups, channel_id=0, num_channels=1, name=None",
+}
+
+
+@pytest.mark.parametrize("method", [*SIGNATURES, *EXTENSIONS])
 def test_signatures(method):
-    wanted = inspect.signature(eval(f"lambda self, {SIGNATURES[method]}: 0")).parameters.values()
+    said = (SIGNATURES | EXTENSIONS)[method]
+    wanted = inspect.signature(eval(f"lambda self, {said}: 0")).parameters.values()
     given = inspect.signature(getattr(KernelBuilder, method)).parameters.values()
     plain = [(p.name, p.default) for p in given if p.kind is p.POSITIONAL_OR_KEYWORD]
     assert plain == [(p.name, p.default) for p in wanted]
@@ -193,10 +205,15 @@ def test_labels():
     made = Made()
     labels = [made.do("all_reduce_cc", "add", ["x"], ["y"]).label for _ in range(2)]
     labels += [made.do("collective_permute_cc", ["x"], ["y"]).label]
+    labels += [made.do("tiled_collective_permute_cc_raw", ["x"], ["y"], [(0, 1)]).label]
     labels += [made.do("sendrecv", "t", "s", 1, 1, 0).label]
+    labels += [made.do("sendrecv_cce", "t", "s", 1, [1], "add", 0).label]
     labels += [made.do("all_reduce_cc_raw", "add", ["x"], ["y"], ((0, 1),), is_local=True, name="mine").label]
     labels += [made.do("send_cc_raw", ["x"], 1).label]
-    assert labels == ["AllReduce-0", "AllReduce-1", "CollectivePermuteImplicit-0", "LocalSendRecv-0", "mine", "Send-0"]
+    assert labels == [
+        *("AllReduce-0", "AllReduce-1", "CollectivePermuteImplicit-0", "CollectivePermute-0"),
+        *("LocalSendRecv-0", "LocalSendRecvCCE-0", "mine", "Send-0"),
+    ]
 
 
 def test_operands():
@@ -258,6 +275,8 @@ ERRORS = [
     (["tiled_collective_permute_cc_raw", ["s", "s"], ["t"], [(0, 1)]], "Expect single CollectivePermute"),
     (["broadcast_cc", ["x", "x"], ["y", "y"], []], "Expect single broadcast buffer"),
     (["broadcast_cc", ["x"], ["y"], [9, 4]], "broadcast_sizes [9, 4] are no extents within [8, 4]"),
+    (["all_to_all_v_cc_raw", ["x"], ["y"], ALL, "part"], "the metadata is uint32 of shape [3, 4], and"),
+    (["all_to_all_v_cc_raw", ["x"], ["y"], ALL, "part", False, False, "soon"], "'prepare', 'trigger' or empty"),
     (
         ["tiled_collective_permute_reduce_implicit_cc_raw", "add", ["s"], ["t"], ALL, 0, 1],
         "Expect 2 input buffers and 1 output buffer",
@@ -304,6 +323,40 @@ ERRORS = [
     (["tensor", (4,), "f32", HBM, "sbuf-0"], "two are named sbuf-0"),
     (["output", "tile"], "an output is a whole tensor"),
 ]
+VERBATIM = {
+    "core_barrier can only wait for HBM Tensor.",
+    "core_barrier can only wait for full HBM Tensor, but tile of HBM Tensor is passed in.",
+    "rank_id can only support scalar mask",
+    "program_axes of all_reduce must be program_id! Consider use loop_reduce or reduce instead.",
+    "reduce_axes of all_reduce cannot be program_id!",
+    "Illegal AlltoAll without split_dimension",
+    "Illegal AlltoAll without concat_dimension",
+    "The sendToRank must be a integer",
+    "The recvFromRank must be a integer",
+    "The pipeId must be a integer",
+    "SendRecv instruction on core 0 is receiving from itself!",
+    "SendRecv instruction on core 0 is sending to itself!",
+    "Expect single alltoall buffer",
+    "Expect single CollectivePermute",
+    "Expect single broadcast buffer",
+    "Cannot legalize strided load/store!",
+    "err_instruction_unsupported_op",
+}
+"""The texts that are the source's: nothing is added to them."""
+assert {text for _, text in ERRORS} >= VERBATIM
+
+
+@pytest.mark.parametrize(
+    ("compute", "text"),
+    [
+        (lambda r: r + 0.5, "registers compute with whole numbers of 32 bits, and not with 0.5"),
+        (lambda r: r + (1 << 40), "1099511627776 does not fit into the 32 bits of a register"),
+        (lambda r: r << 40, "a register has 32 bits, and cannot be shifted by 40"),
+    ],
+)
+def test_what_a_register_cannot_compute(compute, text):
+    with pytest.raises(InputError, match=re.escape(text)):
+        compute(KernelBuilder(world_size=2).rank_id())
 
 
 @pytest.mark.parametrize(("call", "text"), ERRORS, ids=[text[:40] for _, text in ERRORS])
@@ -312,17 +365,19 @@ def test_errors(call, text):
     made.tile = made.shared[0:4]
     with pytest.raises(InputError) as caught:
         made.do(*call)
-    assert text in caught.value.what
+    said = caught.value.what
+    assert said == text if text in VERBATIM else text in said
     assert str(caught.value).count("\n") <= 1
 
 
 def test_permute_reduce_along_pairs_is_refused_unless_asked_for():
     b = KernelBuilder(world_size=2)
     x, y = b.input("x", (2,), "s32"), b.tensor((2,), "s32", HBM)
-    op = {"srcs": [x, x], "dsts": [y], "op": AluOp.ADD, "src_tgt_pairs": ((0, 1),)}
+    call = "add", [x, x], [y], [(0, 1)]
     with pytest.raises(InputError, match=r"^Collective PermuteReduce is not supported for now$"):
-        CollectivePermuteReduceOp(**op)
-    assert b.insert_raw_cc(CollectivePermuteReduceOp(**op, extension=True)).fields.kind is K.PERMUTE_REDUCE
+        b.collective_permute_reduce_cc_raw(*call)
+    made = b.collective_permute_reduce_cc_raw(*call, extension=True)
+    assert (made.fields.kind, made.fields.op_class) == (K.PERMUTE_REDUCE, "CollectivePermuteReduceOp")
     b.output(y)
     assert [r[0].tolist() for r in run(kernel(b), [[np.array([1, 2], np.int32)]] * 2)] == [[-1, -1], [2, 4]]
 
@@ -538,3 +593,11 @@ def test_collectives_by_hand():
     made = kernel(b)
     assert made.has_collectives
     assert [type(i) for i in made.programs[0].instructions()] == [InstCollectiveCompute]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"), [({"world_size": "a"}, "world_size is 'a'"), ({"lnc": 2.5}, "lnc is 2.5")]
+)
+def test_numbers_of_ranks_and_cores_are_whole(options, text):
+    with pytest.raises(InputError, match=f"{text}, not a whole number"):
+        KernelBuilder(**options)

@@ -169,8 +169,8 @@ PLAIN = {
     "multiply": lambda x, y: x * y,
     "maximum": np.maximum,
     "minimum": np.minimum,
-    "abs_max": lambda x, y: np.maximum(abs(x), abs(y)),
-    "abs_min": lambda x, y: np.minimum(abs(x), abs(y)),
+    "abs_max": lambda x, y: np.where(abs(x) > abs(y), x, y),
+    "abs_min": lambda x, y: np.where(abs(x) < abs(y), x, y),
     "equal": lambda x, y: x == y,
     "not_equal": lambda x, y: x != y,
     "less": lambda x, y: x < y,
@@ -261,7 +261,8 @@ def test_reductions():
     data = values(P, 3, 4)
     close(run("tensor_reduce", ((P, 1), F32), data, op="add", axis=(1, 2)), data.astype(float).sum(axis=(1, 2)))
     same(run("tensor_reduce", ((P, 3, 1), F32), data, op="maximum", axis=2, keepdims=True), data.max(axis=2))
-    same(run("tensor_reduce", ((P, 3), F32), data, op="abs_min", axis=-1, negate=True), -np.abs(data).min(axis=2))
+    nearest = np.take_along_axis(data, np.abs(data).argmin(axis=2)[..., None], axis=2)[..., 0]
+    same(run("tensor_reduce", ((P, 3), F32), data, op="abs_min", axis=-1, negate=True), -nearest)
     close(run("tensor_reduce", ((P, 3), F32), data, op="multiply", axis=2), data.prod(axis=2))
     same(run("tensor_reduce", ((P, 1), I32), IA, op="bitwise_xor", axis=1), np.bitwise_xor.reduce(IA, axis=1))
     same(run("tensor_reduce", ((P, 1), F32), data[:, 0] > 0, op="logical_and", axis=1), (data[:, 0] > 0).all(axis=1))
@@ -308,6 +309,12 @@ CURVES = {
     "tanh": math.tanh,
     "arctan": math.atan,
     "sin": math.sin,
+    "cos": math.cos,
+    "tan": math.tan,
+    "ceil": math.ceil,
+    "floor": math.floor,
+    "trunc": math.trunc,
+    "negative": lambda x: -x,
     "square": lambda x: x * x,
     "copy": lambda x: x,
 }

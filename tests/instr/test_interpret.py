@@ -226,6 +226,19 @@ def test_deadlocks_say_who_waits_for_whom(programs, lines, seed):
     assert rest == lines[1:]
 
 
+def test_what_collectives_work_on_tells_those_of_one_line_apart():
+    """Two cores share tensors and come to two all-reduces, named alike, in different orders."""
+    programs = []
+    for core in range(2):
+        b = KernelBuilder(2, 2, core)
+        x, *results = (b.tensor((4,), "f32", "shared_hbm", name) for name in "xyz")
+        for result in results[:: 1 - 2 * core]:
+            b.all_reduce_cc("add", [x], [result])
+        programs.append(b.finish())
+    with pytest.raises(RunError, match=r"core 0 waits in AllReduce-0 \S* x → y for .*AllReduce-0 \S* x → z"):
+        run_kernel(Kernel.of(programs, world_size=2, lnc=2, has_collectives=True), [[], []])
+
+
 def test_a_deadlock_of_many_is_cut_short():
     b = KernelBuilder(world_size=100)
     b.recv_cc_raw([b.tensor((4,), "s32", HBM)], 0)
@@ -406,6 +419,7 @@ def exchange(tables, **options):
         b.all_to_all_v_cc_raw([x], [y], [[0, 1]], m, phase=phase, **options)
         if phase == "prepare":
             b.compute("memset", [m], value=0)  # it was taken already
+            b.all_reduce_cc("max", [m], [m])  # and others may come between
     b.output(y)
     b.output(m)
     inputs = [[np.arange(8, dtype=np.int32) + 10 * rank, np.array(t, np.uint32)] for rank, t in enumerate(tables)]
@@ -433,7 +447,11 @@ def test_all_to_all_v():
 @pytest.mark.parametrize(
     ("tables", "options", "message"),
     [
-        ([[[1, 5], [0, 0], [0, 0]], COUNTS[1]], {}, "rank 0 sends 5 elements from 0 on of 8 to rank 1, .* room for 4"),
+        (
+            [[[1, 5], [0, 0], [0, 0]], COUNTS[1]],
+            {},
+            "^rank 0: AllToAllV-0.*: rank 0 sends 5 .* from 0 on of 8 to rank 1, .* room for 4",
+        ),
         ([[[1, 2], [0, 7], [0, 0]], COUNTS[1]], {}, "rank 0 sends 2 elements from 7 on of 8 to rank 1"),
         ([[[1, 2**32 - 1], [0, 0], [0, 0]], COUNTS[1]], {}, "rank 0 sends 4294967295 elements"),
         (COUNTS, {"phases": ["trigger"]}, "nothing was prepared that could be triggered"),
@@ -443,6 +461,23 @@ def test_all_to_all_v():
 def test_variable_exchanges_that_cannot_be(tables, options, message):
     with pytest.raises(RunError, match=message):
         exchange(tables, **options)
+
+
+def test_what_is_triggered_is_what_was_prepared():
+    b = KernelBuilder(world_size=4)
+    x, many, few = b.input("x", (8,), "s32"), b.tensor((3, 4), "u32", HBM), b.tensor((3, 2), "u32", HBM)
+    b.all_to_all_v_cc_raw([x], [x], [[0, 1, 2, 3]], many, phase="prepare")
+    b.all_to_all_v_cc_raw([x], [x], [[0, 1], [2, 3]], few, phase="trigger")
+    with pytest.raises(RunError, match="another exchange was prepared than is triggered"):
+        run_kernel(kernel(b), counted(4, 8))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "c64"])
+def test_a_register_cannot_hold_what_nobody_wrote(dtype):
+    b = KernelBuilder()
+    b.register_load(b.tensor((1,), dtype, HBM))
+    with pytest.raises(RunError, match=r"RegisterLoad-0 .*: a register cannot hold "):
+        run_kernel(kernel(b), [[]])
 
 
 # Cores

@@ -69,7 +69,7 @@ def uneven(x):
         (lambda: trace(wrong, []), "^the kernel wrong cannot take these arguments: missing a required argument: 'x'"),
         (lambda: trace(uneven, [0], grid=(2,), lnc=2), "^uneven: program 1 returns other shapes than program 0"),
         (lambda: trace(halves, [np.zeros(4)], grid=(0,)), r"a grid of \[0\] has 0 programs"),
-        (lambda: trace(halves, [np.zeros(4)], grid=(2,)), r"a grid of \[2\] has 2 programs, and a rank has 1 cores"),
+        (lambda: trace(halves, [np.zeros(4)], grid=(2,)), r"a grid of \[2\] has 2 programs, and a rank has 1 core"),
         (lambda: halves(np.zeros(4)), "^no kernel is being traced"),
     ],
 )

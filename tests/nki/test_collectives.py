@@ -501,3 +501,16 @@ def test_handles():
         ("ring.0", ["ring.0", "ring.1"]),
     ]
     assert seen[1].instruction.fields.num_channels == 2
+
+
+def test_all_to_all_of_elements_where_dimension_0_has_no_slices():
+    def kernel(x, ranks):
+        sent, received = (nl.ndarray(x.shape, x.dtype, buffer=nl.hbm) for _ in range(2))
+        nisa.dma_copy(sent, x)
+        ncc.all_to_all([sent], [received], ncc.ReplicaGroup([list(range(ranks))]), 0)
+        return received
+
+    given = [np.arange(12, dtype=np.float32).reshape(1, 12) + 100 * rank for rank in range(4)]
+    found = nki.simulate(kernel, ranks=4)([(x, 4) for x in given])
+    for rank, own in enumerate(found):
+        np.testing.assert_array_equal(own, np.concatenate([x[:, 3 * rank : 3 * rank + 3] for x in given], axis=1))

@@ -45,6 +45,18 @@ def written(insert, *shape, dtype=nl.float32, space=nl.sbuf):
 
 HEAD = np.arange(16, dtype=np.float32)[None, :]
 COMPUTED = {
+    "tensor_scalar_cumulative": (
+        lambda d, x, y, c: nisa.tensor_scalar_cumulative(d, x, nl.multiply, nl.add, 2.0),
+        np.cumsum(2 * X, axis=1),
+    ),
+    "cumulative from a tile": (
+        lambda d, x, y, c: nisa.tensor_scalar_cumulative(
+            d, x, nl.add, nl.subtract, c, imm1=c, reduce_cmd=nisa.reduce_cmd.load_reduce
+        ),
+        np.stack(
+            [(X + COLUMN)[:, i::-1] @ (-1.0) ** np.arange(i + 1) + (-1) ** (i + 1) * COLUMN[:, 0] for i in range(16)], 1
+        ),
+    ),
     "tensor_copy": (lambda d, x, y, c: nisa.tensor_copy(d, x), X),
     "memset": (lambda d, x, y, c: nisa.memset(d, 2.5), np.full_like(X, 2.5)),
     "tensor_tensor": (lambda d, x, y, c: nisa.tensor_tensor(d, x, y, nl.multiply), X * Y),
@@ -389,3 +401,30 @@ def test_limits_are_validation_errors():
             tile(129)
 
     nki.simulate(kernel)()
+
+
+def test_places_that_are_not_zero():
+    flags = (X > 0).astype(np.float32)
+
+    def body(x):
+        places = nl.full((32, 17), -5, nl.int32)
+        nisa.nonzero_with_count(places, x, index_offset=10, padding_val=-1)
+        return places
+
+    found = values(body, flags)
+    for partition in range(32):
+        places = np.flatnonzero(flags[partition]) + 10
+        wanted = np.full(17, -1 if partition % 16 == 0 else -5)
+        if partition % 16 == 0:
+            wanted[: len(places)], wanted[-1] = places, len(places)
+        np.testing.assert_array_equal(found[partition], wanted)
+
+
+def test_a_barrier_of_one_core_as_a_number():
+    def kernel(x):
+        shared = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(shared, x)
+        nisa.core_barrier(shared, (0), engine=nisa.engine.dma)
+        return shared
+
+    np.testing.assert_array_equal(nki.simulate(kernel)(X), X)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 
 import numpy as np
@@ -166,8 +167,38 @@ def test_errors_in_calls(arguments, text):
         nki.simulate(summed, ranks=2)(arguments)
 
 
+class Scaled:
+    """A kernel with a memory."""
+
+    def __call__(self, x):
+        return scaled(x, 3.0)
+
+
+@pytest.mark.parametrize(("kernel", "name"), [(Scaled(), "Scaled"), (functools.partial(scaled, factor=3.0), "scaled")])
+def test_whatever_can_be_called_is_a_kernel(kernel, name):
+    assert nki.simulate(kernel)(ONE).tolist() == (3 * ONE).tolist()
+    assert nki.simulate(kernel, ranks=1).trace([(ONE,)])[0].kernel.name == name
+
+
+async def later(x):
+    return x
+
+
+def yielded(x):
+    yield x
+
+
+@pytest.mark.parametrize(("kernel", "text"), [(later, "later is an async function"), (yielded, "yielded is a gen")])
+def test_a_kernel_is_a_plain_function(kernel, text):
+    with pytest.raises(InputError, match=text):
+        nki.simulate(kernel)(ONE)
+
+
 BAD_OPTIONS = [
     (lambda: nki.simulate(scaled, ranks=0), "one rank or more, not on 0"),
+    (lambda: nki.simulate(scaled, ranks="2"), "ranks is '2', not a whole number"),
+    (lambda: nki.simulate(scaled, lnc=1.5), "lnc is 1.5, not a whole number"),
+    (lambda: nki.simulate(3), "3 is no kernel"),
     (lambda: nki.simulate(scaled[2], grid=3), r"the kernel has the grid \[2\], and \[3\] is given"),
     (lambda: nki.simulate(scaled, ranks=2)(ONE, 2.0), "takes one argument: the arguments of each rank"),
     (lambda: nki.simulate(scaled, grid=4, lnc=2)(ONE), "has 4 programs, and a rank has 2 cores"),
@@ -195,3 +226,19 @@ def test_a_deadlock_says_who_waits():
 
     with pytest.raises(RunError, match=r"rank 0 core 0 waits in CoreBarrier-0 \(test_simulation.py:\d+\) for"):
         kernel[2]()
+
+
+def test_an_output_may_be_returned_as_another_type():
+    def kernel(x, counts):
+        counts = counts.view(nl.uint32)
+        nisa.dma_copy(counts, counts)
+        bits = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(bits, x)
+        return counts, bits.view(nl.int16)
+
+    x, counts = np.float32([[1, -2]]), np.int32([[-1, 3]])
+    found = nki.simulate(kernel)(x, counts)
+    np.testing.assert_array_equal(found[0], counts.view(np.uint32))
+    np.testing.assert_array_equal(found[1], x.view(np.int16))
+    with pytest.raises(InputError, match="an output is a whole tensor"):
+        nki.simulate(lambda x: x[:, :1].view(nl.int32))(x)

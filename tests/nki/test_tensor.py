@@ -30,6 +30,12 @@ VIEWS = [
     (lambda x: x.reshape_dim(2, (2, -1)), X.reshape(2, 3, 2, 2)),
     (lambda x: x.permute((2, 0, 1)), X.transpose(2, 0, 1)),
     (lambda x: x.permute((2, 0, 1)).reshape_dim(0, (2, 2)), X.transpose(2, 0, 1).reshape(2, 2, 2, 3)),
+    (
+        lambda x: x.rearrange(("a", "b", ("c", "d")), ("d", "a", ("b", "c")), {"c": 2}),
+        X.reshape(2, 3, 2, 2).transpose(3, 0, 1, 2).reshape(2, 2, 6),
+    ),
+    (lambda x: x[:, :, 1:3].rearrange(("a", "b", "c"), ("a", "c", "b")), X[:, :, 1:3].transpose(0, 2, 1)),
+    (lambda x: x.reinterpret_cast(nl.int32), X.view(np.int32)),
     (lambda x: x.slice(1, 1, 3), X[:, 1:3]),
     (lambda x: x.slice(2, 0, 4, 2), X[:, :, ::2]),
     (lambda x: x.select(1, 2), X[:, 2]),

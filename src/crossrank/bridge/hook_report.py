@@ -10,7 +10,7 @@ from typing import Any
 from crossrank.bridge.rewrite import Rewritten
 from crossrank.hlo.ffi.native import Native
 from crossrank.remarks import Remark
-from crossrank.report.hook import lines
+from crossrank.statistics import byte_size
 
 
 @dataclass(repr=False)
@@ -33,10 +33,10 @@ class Report:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __str__(self) -> str:
-        return "\n".join(lines(self))
+        return "\n".join(self.lines())
 
     def __repr__(self) -> str:
-        return f"<Report: {'; '.join(lines(self))}>"
+        return f"<Report: {'; '.join(self.lines())}>"
 
     def count(self) -> None:
         """Take note of one more module that XLA compiles."""
@@ -102,6 +102,25 @@ class Report:
                         total[key] += value
         return dict(sorted(found.items()))
 
+    def lines(self, remarks: bool = False) -> list[str]:
+        """What a person is told: what ran on our kernels, what stayed with XLA and why, and what went wrong."""
+        if self.error is not None:
+            return [f"nothing ran on our kernels: {' '.join(self.error.splitlines())}"]
+        said = [str(r) for r in self.remarks] if remarks else []
+        if self.converted:
+            calls, moved = (sum(total[key] for total in self.ran.values()) for key in ("calls", "bytes"))
+            where = f"{self.executables} of {self.compiled} executables"
+            ran = f"{calls} call{'' if calls == 1 else 's'}, {byte_size(moved)} read and written"
+            said.append(f"on our kernels: {_listed(self.converted)} in {where} ({ran})")
+        elif not self.left and not self.errors:
+            said.append(f"no collectives in {self.compiled} executable{'' if self.compiled == 1 else 's'}")
+        reasons = self.left
+        said += [f"left to XLA: {n} {kind}: {reasons[kind]}" for kind, n in self.left_count.items()]
+        said += [f"{name} stayed as it was: {why}" for name, why in self.errors.items()]
+        if self.failure is not None:
+            said.append(f"a run failed: {self.failure}")
+        return said
+
     def as_dict(self) -> dict[str, Any]:
         """JSON data with stable keys."""
         return {
@@ -117,6 +136,10 @@ class Report:
             "remarks": [r.as_dict() for r in self.remarks],
             "modules": [_module(m) for m in self.modules],
         }
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{n} {kind}" for kind, n in counts.items())
 
 
 def _count(kinds: Any) -> dict[str, int]:

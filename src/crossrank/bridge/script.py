@@ -95,10 +95,9 @@ class _Ending:
 
     def __call__(self) -> None:
         from crossrank.bridge.hook_report import Report
-        from crossrank.report.hook import lines
 
         report = self.report or Report(error="the script did not import jax")
-        for line in lines(report, self.remarks):
+        for line in report.lines(self.remarks):
             print(f"crossrank: {line}", file=sys.stderr)
         if self.path is not None:
             try:

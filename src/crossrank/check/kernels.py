@@ -5,7 +5,7 @@ from __future__ import annotations
 from crossrank.doors import Source
 from crossrank.errors import InputError
 from crossrank.findings import Finding
-from crossrank.instr.files import kernel_from_text
+from crossrank.instr.files import kernel_from_text, line_of
 from crossrank.nki.files import read_kernel_file
 
 
@@ -23,5 +23,6 @@ def check_kernel(source: Source, ranks: int | None, lnc: int | None = None) -> l
     try:
         file.kernel.verify()
     except InputError as error:
-        return [Finding("verifier", "", error.what, error.remedy)]
+        line = line_of(error.what, source.data.decode()).replace(":", "line ")
+        return [Finding("verifier", "", f"{line}: {error.what}" if line else error.what, error.remedy)]
     return []

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from crossrank.bridge.instructions import extensions_of, kernels_of
@@ -58,6 +59,7 @@ def opt(arguments: argparse.Namespace, source: Source, passes: list[Pass[Any]]) 
     """Rewrite a kernel; 0."""
     file = read_kernel_file(source, arguments.ranks, arguments.lnc)
     output = None if arguments.output == "-" else arguments.output
+    _check_output(output, source)
     statistics = Statistics(file.kernel, measure)
 
     def after(result: PassResult, kernel: Kernel) -> None:
@@ -81,6 +83,19 @@ def opt(arguments: argparse.Namespace, source: Source, passes: list[Pass[Any]]) 
     if output is None:
         sys.stdout.write(text)
     return 0
+
+
+def _check_output(output: str | None, source: Source) -> None:
+    """A kernel is written as its text, and not over its own Python."""
+    suffix = Path((output or "").removesuffix(".gz")).suffix
+    if suffix in (".pb", ".hlo", ".mlir"):
+        raise InputError(f"{output} is a name for an HLO module, and {source.path} is a kernel", "name it KERNEL.instr")
+    if output is not None and (suffix == ".py" or (source.python and _is_same(output, source.path))):
+        raise InputError(f"{output} is a name for Python, and a kernel is written as its text", "name it KERNEL.instr")
+
+
+def _is_same(one: str, other: str) -> bool:
+    return Path(one).exists() and Path(other).exists() and Path(one).samefile(other)
 
 
 def inspect(arguments: argparse.Namespace, source: Source) -> int:

@@ -18,7 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from crossrank import __version__
 from crossrank.cli import check, inspect, jax, opt, passes, run
-from crossrank.errors import InputError, RunError
+from crossrank.errors import Ended, InputError, RunError
 from crossrank.report import terminal
 
 COMMANDS = (run, opt, inspect, check, jax, passes)
@@ -77,7 +77,7 @@ def _end_on_signals() -> None:
     """Leave in order when somebody asks us to end: what a run keeps on disk goes, and its processes with it."""
 
     def leave(number: int, _frame: object) -> None:
-        raise SystemExit(128 + number)
+        raise Ended(128 + number)
 
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from crossrank.cli.options import (
@@ -92,6 +93,8 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.remarks:
         terminal.remarks(statistics.remarks)
     if output is not None:
+        if file.form == "mlir" and Path(output).exists() and Path(output).samefile(file.path):
+            raise InputError(f"{output} is StableHLO, and would become HLO", "give another name: -o OUT.hlo")
         write_module(file, output)
     if arguments.json:
         found = {"file": file.path, "output": output, **statistics.as_dict()}

@@ -54,7 +54,7 @@ def check_options(arguments: argparse.Namespace, source: Source) -> None:
             raise InputError(f"{option.option_strings[0]} is for {door}, and {source.path} is {source.door}")
 
 
-VIA = {"kernels": "kernels", "oracle": "oracle", "instr": "crossrank.bridge.instructions:InstructionBackend"}
+VIA = {"kernels": "kernels", "oracle": "oracle", "instr": "crossrank.bridge.instruction_backend:InstructionBackend"}
 """What may compute converted collectives → the name of the backend."""
 
 

@@ -10,11 +10,11 @@ the raw one. All of them raise InputError where what they are given cannot be.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from crossrank.collective.groups import ReplicaGroups
-from crossrank.errors import InputError
+from crossrank.errors import InputError, counted
 from crossrank.instr import parallel_state
 from crossrank.instr.dialect import Instruction
 from crossrank.instr.fields import Pairs
@@ -43,10 +43,7 @@ from crossrank.instr.op_classes import (
 )
 from crossrank.instr.stream import InstructionStream, integer_lists
 from crossrank.instr.tensors import Register, View, element_type
-from crossrank.instr.verify import check_groups, check_members, check_pairs
-
-CORE_BARRIER_ARCH = 30
-"""The first architecture level whose cores can meet."""
+from crossrank.instr.verify import check_arch, check_groups, check_members, check_pairs
 
 Routes = Sequence[Sequence[int]]
 Groups = Routes | ReplicaGroups
@@ -70,8 +67,11 @@ class KernelBuilder(InstructionStream):
     def __init__(
         self, world_size: int = 1, lnc: int = 1, core: int = 0, grid: Sequence[int] | None = None, arch: int = 40
     ) -> None:
+        for name, number in (("world_size", world_size), ("lnc", lnc), ("core", core)):
+            if not isinstance(number, int):
+                raise InputError(f"{name} is {number!r}, not a whole number")
         if min(world_size, lnc) < 1 or not 0 <= core < lnc:
-            raise InputError(f"there is no core {core} of {lnc} on {world_size} ranks")
+            raise InputError(f"there is no core {core} of {lnc} on {counted(world_size, 'rank')}")
         super().__init__(core)
         self.world_size = world_size
         self.lnc = lnc
@@ -135,12 +135,33 @@ class KernelBuilder(InstructionStream):
         return {"srcs": srcs, "dsts": dsts}
 
     def _prepared(
-        self, srcs: Sequence[View], dsts: Sequence[View], dtype: Any, dma_qos: int | None, hbm: bool = False
+        self,
+        srcs: Sequence[View],
+        dsts: Sequence[View],
+        dtype: Any,
+        dma_qos: int | None,
+        mapped: Callable[[Sequence[View]], list[View]] | None = None,
     ) -> dict[str, Any]:
-        """What all raw collectives do with their operands."""
+        """What all raw collectives do with their operands; ``mapped``: how, if not as those of group collectives."""
         self.validate_dma_qos(dma_qos)
-        mapped = self._map_to_hbm_tensors if hbm else self._map_to_nd_access
+        mapped = mapped or self._map_to_nd_access
         return self._typed(mapped(srcs), mapped(dsts), dtype) | {"dma_qos": dma_qos}
+
+    def _grouped(
+        self,
+        srcs: Sequence[View],
+        dsts: Sequence[View],
+        replica_groups: Groups,
+        dtype: Any,
+        dma_qos: int | None,
+        is_local: bool,
+        name: str | None,
+        mapped: Callable[[Sequence[View]], list[View]] | None = None,
+    ) -> dict[str, Any]:
+        """What the raw collectives with groups have in common."""
+        groups = self._groups(replica_groups, is_local)
+        prepared = self._prepared(srcs, dsts, dtype, dma_qos, mapped)
+        return prepared | {"replica_groups": groups, "is_local": is_local, "name": name}
 
     # Group collectives
 
@@ -159,11 +180,8 @@ class KernelBuilder(InstructionStream):
     ) -> Instruction:
         """All-reduce. ``is_local``: among the cores of each rank; groups are then of cores."""
         cls = TiledAllReduceOp if tiled else AllReduceOp
-        groups = self._groups(replica_groups, is_local)
-        prepared = self._prepared(srcs, dsts, dtype, dma_qos)
-        return self.insert_raw_cc(
-            cls(**prepared, op=reduction(op), replica_groups=groups, is_local=is_local, name=name)
-        )
+        common = self._grouped(srcs, dsts, replica_groups, dtype, dma_qos, is_local, name)
+        return self.insert_raw_cc(cls(**common, op=reduction(op)))
 
     def all_reduce_cc(
         self,
@@ -191,11 +209,8 @@ class KernelBuilder(InstructionStream):
         name: str | None = None,
     ) -> Instruction:
         """All-gather along dimension 0 (partition) or 1 (free)."""
-        groups = self._groups(replica_groups, is_local)
-        prepared = self._prepared(srcs, dsts, dtype, dma_qos)
-        return self.insert_raw_cc(
-            AllGatherOp(**prepared, replica_groups=groups, all_gather_dim=all_gather_dim, is_local=is_local, name=name)
-        )
+        common = self._grouped(srcs, dsts, replica_groups, dtype, dma_qos, is_local, name)
+        return self.insert_raw_cc(AllGatherOp(**common, all_gather_dim=all_gather_dim))
 
     def all_gather_cc(
         self,
@@ -223,18 +238,8 @@ class KernelBuilder(InstructionStream):
         name: str | None = None,
     ) -> Instruction:
         """Reduce-scatter along dimension 0 (partition) or 1 (free)."""
-        groups = self._groups(replica_groups, is_local)
-        prepared = self._prepared(srcs, dsts, dtype, dma_qos)
-        return self.insert_raw_cc(
-            ReduceScatterOp(
-                **prepared,
-                op=reduction(op),
-                replica_groups=groups,
-                reduce_scatter_dim=reduce_scatter_dim,
-                is_local=is_local,
-                name=name,
-            )
-        )
+        common = self._grouped(srcs, dsts, replica_groups, dtype, dma_qos, is_local, name)
+        return self.insert_raw_cc(ReduceScatterOp(**common, op=reduction(op), reduce_scatter_dim=reduce_scatter_dim))
 
     def reduce_scatter_cc(
         self,
@@ -263,17 +268,9 @@ class KernelBuilder(InstructionStream):
         name: str | None = None,
     ) -> Instruction:
         """All-to-all: splits one dimension, joins another (or the same)."""
-        groups = self._groups(replica_groups, is_local)
-        prepared = self._prepared(srcs, dsts, dtype, dma_qos)
+        common = self._grouped(srcs, dsts, replica_groups, dtype, dma_qos, is_local, name)
         return self.insert_raw_cc(
-            AlltoAllOp(
-                **prepared,
-                replica_groups=groups,
-                split_dimension=split_dimension,
-                concat_dimension=concat_dimension,
-                is_local=is_local,
-                name=name,
-            )
+            AlltoAllOp(**common, split_dimension=split_dimension, concat_dimension=concat_dimension)
         )
 
     def all_to_all_cc(
@@ -312,25 +309,21 @@ class KernelBuilder(InstructionStream):
         """
         if phase not in ("", "prepare", "trigger"):
             raise InputError(f"the phase is 'prepare', 'trigger' or empty, not {phase!r}")
-        groups = self._groups(replica_groups, is_local)
+        common = self._grouped(srcs, dsts, replica_groups, dtype, dma_qos, is_local, name)
         (metadata,) = _tensors([metadata])
-        rows, members = 3 + has_rdispls, len(groups[0])
-        if metadata.shape not in ((rows, members), (1, rows, members)) or metadata.element.name not in ("u32", "s32"):
+        rows, members = 3 + has_rdispls, len(common["replica_groups"][0])
+        if metadata.shape not in ((rows, members), (1, rows, members)) or metadata.element.name != "u32":
             raise InputError(
                 f"the metadata is uint32 of shape {[rows, members]}, and {metadata} has elements of {metadata.element}"
             )
-        prepared = self._prepared(srcs, dsts, dtype, dma_qos)
         return self.insert_raw_cc(
             AlltoAllVOp(
-                **prepared,
-                replica_groups=groups,
+                **common,
                 metadata=metadata,
                 recv_counts_known=recv_counts_known,
                 has_rdispls=has_rdispls,
                 uniform_send=uniform_send,
                 phase=phase,
-                is_local=is_local,
-                name=name,
             )
         )
 
@@ -347,17 +340,8 @@ class KernelBuilder(InstructionStream):
         name: str | None = None,
     ) -> Instruction:
         """Broadcast from the first of each group. ``broadcast_sizes``: the extents that are sent; empty: all."""
-        groups = self._groups(replica_groups, is_local)
-        prepared = self._prepared(srcs, dsts, dtype, dma_qos)
-        return self.insert_raw_cc(
-            BroadcastOp(
-                **prepared,
-                replica_groups=groups,
-                broadcast_sizes=tuple(map(int, broadcast_sizes)),
-                is_local=is_local,
-                name=name,
-            )
-        )
+        common = self._grouped(srcs, dsts, replica_groups, dtype, dma_qos, is_local, name)
+        return self.insert_raw_cc(BroadcastOp(**common, broadcast_sizes=tuple(map(int, broadcast_sizes))))
 
     def broadcast_cc(
         self,
@@ -385,9 +369,9 @@ class KernelBuilder(InstructionStream):
         name: str | None = None,
     ) -> Instruction:
         """Send whole tensors to the next in each group."""
-        groups = self._groups(replica_groups, is_local)
-        prepared = self._prepared(srcs, dsts, dtype, dma_qos, hbm=True)
-        return self.insert_raw_cc(CollectivePermuteOp(**prepared, replica_groups=groups, is_local=is_local, name=name))
+        mapped = self._map_to_hbm_tensors
+        common = self._grouped(srcs, dsts, replica_groups, dtype, dma_qos, is_local, name, mapped)
+        return self.insert_raw_cc(CollectivePermuteOp(**common))
 
     def collective_permute_cc(
         self, srcs: Sequence[View], dsts: Sequence[View], dtype: Any = None, dma_qos: int | None = None
@@ -428,7 +412,7 @@ class KernelBuilder(InstructionStream):
         name: str | None = None,
     ) -> Instruction:
         """Send tiles along pairs; a rank that is no target keeps what it has."""
-        prepared = self._tiles(srcs, dsts, dtype, dma_qos)
+        prepared = self._prepared(srcs, dsts, dtype, dma_qos, self.combine_tiles)
         pairs = self._pairs(src_tgt_pairs, is_local)
         return self.insert_raw_cc(
             TiledCollectivePermuteOp(**prepared, src_tgt_pairs=pairs, is_local=is_local, name=name)
@@ -448,17 +432,8 @@ class KernelBuilder(InstructionStream):
         name: str | None = None,
     ) -> Instruction:
         """Send tiles to the next in each group, on one of 1, 2 or 4 channels; odd channels go round the other way."""
-        groups = self._groups(replica_groups, is_local)
-        channel = self._channel(channel_id, num_channels)
-        return self.insert_raw_cc(
-            TiledCollectivePermuteOp(
-                **self._tiles(srcs, dsts, dtype, dma_qos),
-                **channel,
-                replica_groups=groups,
-                is_local=is_local,
-                name=name,
-            )
-        )
+        common = self._grouped(srcs, dsts, replica_groups, dtype, dma_qos, is_local, name, self.combine_tiles)
+        return self.insert_raw_cc(TiledCollectivePermuteOp(**common, **self._channel(channel_id, num_channels)))
 
     def tiled_collective_permute_reduce_implicit_cc_raw(
         self,
@@ -475,23 +450,10 @@ class KernelBuilder(InstructionStream):
         name: str | None = None,
     ) -> Instruction:
         """Send the reduction of two tiles to the next in each group, on one of several channels."""
-        groups = self._groups(replica_groups, is_local)
+        common = self._grouped(srcs, dsts, replica_groups, dtype, dma_qos, is_local, name, self.combine_tiles)
         channel = self._channel(channel_id, num_channels)
         alu = reduction(op, "err_instruction_unsupported_op")
-        return self.insert_raw_cc(
-            TiledCollectivePermuteReduceOp(
-                **self._tiles(srcs, dsts, dtype, dma_qos),
-                **channel,
-                op=alu,
-                replica_groups=groups,
-                is_local=is_local,
-                name=name,
-            )
-        )
-
-    def _tiles(self, srcs: Sequence[View], dsts: Sequence[View], dtype: Any, dma_qos: int | None) -> dict[str, Any]:
-        self.validate_dma_qos(dma_qos)
-        return self._typed(self.combine_tiles(srcs), self.combine_tiles(dsts), dtype) | {"dma_qos": dma_qos}
+        return self.insert_raw_cc(TiledCollectivePermuteReduceOp(**common, **channel, op=alu))
 
     def _channel(self, channel_id: int, num_channels: int) -> dict[str, Any]:
         if num_channels not in (1, 2, 4):
@@ -516,7 +478,7 @@ class KernelBuilder(InstructionStream):
 
     def _peer(self, peer_id: int) -> None:
         if peer_id not in range(self.world_size):
-            raise InputError(f"peer {peer_id} is none of the {self.world_size} ranks")
+            raise InputError(f"peer {peer_id} is none of the {counted(self.world_size, 'rank')}")
 
     def sendrecv(
         self,
@@ -585,7 +547,7 @@ class KernelBuilder(InstructionStream):
     def _core_id(self, core: Any, text: str) -> int:
         found = _integer(core, text)
         if not 0 <= found < self.lnc:
-            raise InputError(f"core {found} is none of the {self.lnc} cores of a rank")
+            raise InputError(f"core {found} is none of the {counted(self.lnc, 'core')} of a rank")
         return found
 
     # Cores, ranks, the grid
@@ -602,8 +564,7 @@ class KernelBuilder(InstructionStream):
         return self._barrier(cores, engine, name)
 
     def _barrier(self, cores: Sequence[int], engine: str = "gpsimd", name: str | None = None) -> Instruction:
-        if self.arch < CORE_BARRIER_ARCH:
-            raise InputError(f"core_barrier needs architecture level {CORE_BARRIER_ARCH} or more, not {self.arch}")
+        check_arch(self.arch, "core_barrier", _ask)
         (found,) = integer_lists([cores], "cores")
         check_members(found, self.lnc, True, _ask)
         semaphore = self.tensor((1, 1), "u32", Space.SBUF, f"semaphore-{self._count('semaphore')}")
@@ -670,7 +631,8 @@ class KernelBuilder(InstructionStream):
         ids = program_ids([ProgramAxis(0, a, n) for a, n in enumerate(extents)])
         if any(n < 1 for n in extents) or len(ids) > self.lnc:
             raise InputError(
-                f"a grid of {list(extents)} has {len(ids)} programs, and a rank has {self.lnc} cores",
+                f"a grid of {list(extents)} has {counted(len(ids), 'program')}, "
+                f"and a rank has {counted(self.lnc, 'core')}",
                 f"say lnc={len(ids)}: each program of the grid is a core",
             )
         mine = ids[self.core] if self.core < len(ids) else (0,) * len(extents)

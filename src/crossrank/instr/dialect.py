@@ -2,14 +2,15 @@
 
 A module holds one `ProgramOp` for each core of a rank; every rank runs the same module. What an instruction reads and
 writes are *accesses*: patterns on tensors, made by `AccessOp`. Registers are values. The instructions of a core run one
-after the other; those that wait for others are `InstCollectiveCompute`, `InstRecv` and `InstCoreBarrier`.
+after the other; those that wait for others are `InstCollectiveCompute`, `InstRecv`, `InstCoreBarrier`, and copies with
+semaphores.
 
-    instr.program @core0 {
+    instr.program @core0 on 0 {
       %x = instr.tensor {name = "x", input = 0} : !instr.tensor<[128, 512], f32, private_hbm>
       %y = instr.tensor {name = "y", outputs = [0]} : !instr.tensor<[128, 512], f32, private_hbm>
       %a = instr.access %x {offset = 0, pattern = [[512, 128], [1, 512]]}
       %b = instr.access %y {offset = 0, pattern = [[512, 128], [1, 512]]}
-      instr.collective_compute "AllReduce-0" out(%b) in(%a) {op = add, replica_groups = [[0, 1]]} at "kernel.py:7"
+      instr.collective_compute "AllReduce-0" out(%b) in(%a) {kind = all_reduce, replica_groups = [[0, 1]], op = add}
       instr.end
     }
 
@@ -237,7 +238,10 @@ class ProgramOp(IRDLOperation):
         name = parser.parse_symbol_name().data
         parser.parse_keyword("on")
         core = parser.parse_integer()
-        return cls(name, core, parser.parse_region())
+        try:
+            return cls(name, core, parser.parse_region())
+        except KeyError as error:  # xDSL's own, where a block follows that was named before it was there
+            parser.raise_error(f"two blocks are named ^{error.args[0]}")
 
 
 class Named(IRDLOperation, ABC):
@@ -397,7 +401,7 @@ class AccessOp(Named):
                 raise VerifyException(f"{rows.size} indices for an access of shape {list(self.type.shape)}")
 
     def print(self, printer: Printer) -> None:
-        """``instr.access %x[%r, …] at_index %i {offset = 0, pattern = [[4, 2], [1, 4]]}``."""
+        """``instr.access %x[%r, …] index %i {offset = 0, pattern = [[4, 2], [1, 4]]}``."""
         printer.print_string(" ")
         printer.print_operand(self.tensor)
         if self.registers:
@@ -714,6 +718,11 @@ class InstRegisterAlu(Instruction):
         numbers = [n for n in (fields.left, fields.right) if n is not None]
         if len(self.registers) + len(numbers) != (1 if fields.op == "move" else 2):
             raise VerifyException(f"{self.label}: {fields.op} has another number of operands")
+        outside = next((n for n in numbers if not -(1 << 31) <= n < 1 << 32), None)
+        if outside is not None:
+            raise VerifyException(f"{self.label}: {outside} does not fit into the 32 bits of a register")
+        if fields.op.startswith("shift") and fields.right is not None and fields.right not in range(32):
+            raise VerifyException(f"{self.label}: a register has 32 bits, and cannot be shifted by {fields.right}")
 
 
 @irdl_op_definition

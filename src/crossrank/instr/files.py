@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from crossrank.arrays import Array, by_rank, draw, load_arrays
-from crossrank.errors import InputError
+from crossrank.arrays import Array, by_rank, check_room, draw, load_arrays
+from crossrank.errors import InputError, counted
 from crossrank.instr.inventory import written_inputs
 from crossrank.instr.program import Kernel, parse_kernel
 
@@ -23,6 +25,8 @@ class KernelFile:
     Attributes:
         path: the file's name as the user gave it (``-``: standard input).
         kernel: the kernel, for as many ranks as it is to run on.
+        returned: what outputs are taken for by its Python: their shapes and element types; None: what they are.
+        returns: what it returns that is no tensor, in words; empty where it returns one, or nothing.
         inputs: for each rank its inputs in the kernel's order; None: they are to be drawn.
         expected: from the inputs the outputs that the file's author expects; None: the file does not say.
     """
@@ -31,6 +35,8 @@ class KernelFile:
     kernel: Kernel
     inputs: ByRank | None = None
     expected: Callable[[ByRank], ByRank] | None = None
+    returned: Sequence[tuple[tuple[int, ...], np.dtype[Any]]] | None = None
+    returns: str = ""
 
 
 def kernel_from_text(
@@ -41,23 +47,38 @@ def kernel_from_text(
     Args:
         data: what the file holds.
         path: its name.
-        ranks: must agree with what the text says, if given.
-        lnc: so must this.
+        ranks: must agree with what the text says; needed where it does not say.
+        lnc: must agree, too; by default as many as it has programs.
         verify: raise an InputError where something cannot be.
     """
     kernel = parse_kernel(data.decode(), path)
-    for given, said, option, what in ((ranks, kernel.world_size, "ranks", "ranks"), (lnc, kernel.lnc, "lnc", "cores")):
-        if given not in (None, said):
+    for given, key, option, what in ((ranks, "world_size", "ranks", "rank"), (lnc, "lnc", "lnc", "core")):
+        said = kernel.said(key)
+        if said is None and given is not None:
+            kernel.say(key, given)
+        elif given not in (None, said):
             raise InputError(
-                f"{path} is a kernel for {said} {what}, not {given}",
+                f"{path} is a kernel for {counted(said or 0, what)}, not {given}",
                 f"leave --{option} away, or give --{option} {said}",
             )
+    if kernel.said("world_size") is None:
+        raise InputError(f"{path} does not say how many ranks it runs on", "say it: --ranks N")
     if verify:
         try:
             kernel.verify()
         except InputError as error:
-            raise InputError(f"{path}: {error.what}", error.remedy) from None
+            line = line_of(error.what, data.decode())
+            raise InputError(f"{path}{line}: {error.what}", error.remedy) from None
     return KernelFile(path, kernel)
+
+
+def line_of(what: str, text: str) -> str:
+    """``:line`` of the instruction or tensor of which a message about a kernel's text speaks; empty where none does."""
+    core = re.match(r"core (\d+): ", what)
+    start = re.search(rf"instr\.program\b.* on {core[1]}\b", text) if core else None
+    label = re.match(r"(?:core \d+: )?(?:the shared tensor )?([\w.-]+)", what)
+    found = re.compile(rf'"{re.escape(label[1])}"').search(text, start.start() if start else 0) if label else None
+    return f":{text.count(chr(10), 0, found.start()) + 1}" if found else ""
 
 
 def drawn_inputs(kernel: Kernel, seed: int) -> ByRank:
@@ -69,6 +90,9 @@ def drawn_inputs(kernel: Kernel, seed: int) -> ByRank:
     columns = []
     for tensor in kernel.inputs():
         type = tensor.type
+        check_room(
+            type.size * 8 * kernel.world_size, f"input {tensor.fields.name} of {counted(kernel.world_size, 'rank')}"
+        )
         alike = type.size == 1 and not (type.dtype.is_float or type.dtype.is_complex)
         if alike:
             columns.append([draw(rng, type.shape, type.dtype)] * kernel.world_size)
@@ -100,7 +124,11 @@ def given_inputs(kernel: Kernel, path: str) -> tuple[ByRank, dict[int, list[Arra
                 found[f"{letter}{n}"] = by_rank(arrays, f"{letter}{n}", type.shape, type.dtype, kernel.world_size, path)
         stray = [k for k in arrays if k[:1] == letter and k[1:].isdecimal() and int(k[1:]) >= len(tensors)]
         if stray:
-            has = f"takes {len(tensors)} inputs" if letter == "p" else f"gives {len(tensors)} outputs"
+            has = (
+                "takes " + counted(len(tensors), "input")
+                if letter == "p"
+                else "gives " + counted(len(tensors), "output")
+            )
             raise InputError(f"{path} has {sorted(stray)[0]}, but the kernel {has}")
     inputs = [[found[f"p{n}"][rank] for n in range(len(kernel.inputs()))] for rank in range(kernel.world_size)]
     return inputs, {int(k[1:]): v for k, v in found.items() if k[0] == "o"}

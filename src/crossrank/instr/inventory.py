@@ -94,6 +94,16 @@ def written_inputs(kernel: Kernel) -> set[int]:
     return {a.of.fields.input for a in accesses if a.of.fields.input >= 0}
 
 
+def private_outputs(kernel: Kernel) -> dict[int, list[int]]:
+    """Outputs that are memory of a core's own on several cores, and on which."""
+    found: dict[int, list[int]] = {}
+    for program in kernel.programs:
+        for tensor in program.tensors().values():
+            for n in () if tensor.type.space.is_shared else tensor.fields.outputs:
+                found.setdefault(n, []).append(program.index)
+    return {n: cores for n, cores in sorted(found.items()) if len(cores) > 1}
+
+
 _ALWAYS = (InstCollectiveCompute, InstSend, InstRecv, InstCoreBarrier, InstGPSIMDSB2SB, InstTensorCompletion)
 
 

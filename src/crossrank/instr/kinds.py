@@ -46,11 +46,6 @@ class CollectiveKind(IntEnum):
         return self in _REDUCING
 
     @property
-    def has_groups(self) -> bool:
-        """Whether replica groups say who takes part."""
-        return not (self.is_point_to_point or self.has_pairs)
-
-    @property
     def has_pairs(self) -> bool:
         """Whether source-target pairs say who talks to whom."""
         return self in (CollectiveKind.PERMUTE, CollectiveKind.PERMUTE_REDUCE)
@@ -179,3 +174,6 @@ class Space(StrEnum):
 
 PARTITIONS = 128
 """Partitions of SBUF and PSUM (``tile_size.pmax``)."""
+
+MULTI_CORE_ARCH = 30
+"""The first architecture level whose cores can meet, and write into each other's memory."""

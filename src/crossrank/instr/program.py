@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -11,9 +12,22 @@ from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from crossrank.errors import InputError
-from crossrank.instr.dialect import Instruction, ProgramOp, TensorOp, context
-from crossrank.instr.fields import BarrierFields, CollectiveFields, PeerFields, RingFields
-from crossrank.instr.verify import check_members
+from crossrank.instr.dialect import (
+    BranchOp,
+    EndOp,
+    InstCoreBarrier,
+    InstGPSIMDSB2SB,
+    Instruction,
+    JumpOp,
+    ProgramOp,
+    TensorOp,
+    context,
+)
+from crossrank.instr.fields import BarrierFields, CollectiveFields, PeerFields, RankFields, RingFields
+from crossrank.instr.verify import check_arch, check_members
+
+MOST_CORES = 1 << 16
+"""Cores of all ranks together: each has its own memory, and time goes by their number."""
 
 
 class Kernel:
@@ -46,7 +60,7 @@ class Kernel:
             world_size: how many ranks it was traced for.
             lnc: how many cores a rank has.
             arch: the architecture level.
-            has_collectives: whether lowering of collectives has something to look at.
+            has_collectives: whether a collective was inserted that only says who talks to whom.
         """
         attributes: dict[str, Attribute] = {
             "instr.kernel": StringAttr(name),
@@ -58,9 +72,18 @@ class Kernel:
             attributes["instr.has_collectives"] = IntAttr(1)
         return Kernel(ModuleOp(list(programs), attributes))
 
-    def _number(self, key: str, default: int) -> int:
+    def said(self, key: str) -> int | None:
+        """What the module says of itself under ``instr.<key>``; None where it does not."""
         found = self.module.attributes.get(f"instr.{key}")
-        return int(found.data) if isinstance(found, IntAttr) else default
+        return int(found.data) if isinstance(found, IntAttr) else None
+
+    def say(self, key: str, number: int) -> None:
+        """Let the module say that of itself."""
+        self.module.attributes[f"instr.{key}"] = IntAttr(number)
+
+    def _number(self, key: str, default: int) -> int:
+        found = self.said(key)
+        return default if found is None else found
 
     @property
     def name(self) -> str:
@@ -118,6 +141,11 @@ class Kernel:
 
     def verify(self) -> None:
         """Raise an InputError where something cannot be."""
+        for program in self.programs:
+            for last in (block.last_op for block in program.body.blocks):
+                if not isinstance(last, EndOp | JumpOp | BranchOp):
+                    what = f"{last.label}: " if isinstance(last, Instruction) else ""
+                    raise InputError(f"core {program.index}: {what}nothing says where it goes on", "end by instr.end")
         try:
             self.module.verify()
         except VerifyException as error:
@@ -125,8 +153,7 @@ class Kernel:
         cores = [p.index for p in self.programs]
         if not cores or len(set(cores)) != len(cores) or max(cores) >= self.lnc:
             raise InputError(f"the programs are for the cores {cores}, and a rank has {self.lnc}")
-        if self.world_size < 1:
-            raise InputError(f"a kernel is for one rank or more, not {self.world_size}")
+        check_world(self.world_size, self.lnc)
         for program in self.programs:
             for inst in program.instructions():
                 self._check_members(program, inst)
@@ -137,7 +164,7 @@ class Kernel:
                 raise InputError(f"the {what}s of the kernel are numbered {list(positions)}, not from 0 on")
 
     def _check_members(self, program: ProgramOp, inst: Instruction) -> None:
-        """All ranks and cores of which an instruction speaks are there."""
+        """All ranks and cores of which an instruction speaks are there, and can meet where they must."""
         fields = inst.fields
         ranks: list[int] = []
         cores: list[int] = []
@@ -158,6 +185,10 @@ class Kernel:
 
         check_members(ranks, self.world_size, False, ask)
         check_members(cores, self.lnc, True, ask)
+        if isinstance(fields, RankFields):
+            ask(fields.world_size == self.world_size, f"it is of {fields.world_size} ranks, and {self.world_size} run")
+        if isinstance(inst, InstCoreBarrier | InstGPSIMDSB2SB):
+            check_arch(self.arch, inst.name.removeprefix("instr."), ask)
 
     def _check_shared(self) -> None:
         """Shared tensors of one name have one type on all cores; an alias speaks of a tensor that is there."""
@@ -167,8 +198,9 @@ class Kernel:
             for name, tensor in tensors.items():
                 if tensor.type.space.is_shared and shared.setdefault(name, tensor).type != tensor.type:
                     raise InputError(
-                        f"core {core}: the shared tensor {name} has the type {tensor.type}, on another core "
-                        f"{shared[name].type}"
+                        f"core {core}: the shared tensor {name} is {tensor.type.described}, and on another core "
+                        f"{shared[name].type.described}",
+                        "shared tensors of one name are one tensor: give each its own name",
                     )
                 if tensor.fields.of and tensor.fields.of not in by_core.get(tensor.fields.core, {}):
                     raise InputError(
@@ -178,6 +210,14 @@ class Kernel:
 
     def __str__(self) -> str:
         return str(self.module) + "\n"
+
+
+def check_world(ranks: int, lnc: int) -> None:
+    """Raise an InputError where there are no ranks, or more cores than one process takes."""
+    if ranks < 1:
+        raise InputError(f"a kernel is for one rank or more, not {ranks}")
+    if ranks * lnc > MOST_CORES:
+        raise InputError(f"{ranks} ranks have {ranks * lnc} cores, and one process here takes {MOST_CORES} at most")
 
 
 def _input_of(tensor: TensorOp) -> tuple[int, ...]:
@@ -198,7 +238,14 @@ def read_kernel(text: str, path: str = "the text") -> Kernel:
 def parse_kernel(text: str, path: str = "the text") -> Kernel:
     """Read a kernel from its text, whatever it is."""
     try:
-        return Kernel(Parser(context(), text, path).parse_module())
+        kernel = Kernel(Parser(context(), text, path).parse_module())
     except ParseError as error:
         place, *rest = str(error).strip().splitlines()
-        raise InputError(f"{place}: {rest[-1].strip() if rest else 'cannot be read'}") from None
+        said = rest[-1].strip() if rest else "cannot be read"
+        if re.search(r":\d+:\d+", place) and not text[error.span.start :].strip():
+            raise InputError(f"{place}: the text ends too early: a }} is missing", "copy or print it again") from None
+        raise InputError(f"{place}: {said}") from None
+    kernels = sum(isinstance(op, ModuleOp) for op in kernel.module.ops)
+    if kernels:
+        raise InputError(f"{path} has {kernels} kernels", "give one: save each builtin.module in a file of its own")
+    return kernel

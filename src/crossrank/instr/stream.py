@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +55,7 @@ class InstructionStream:
         self._accesses: dict[tuple[object, ...], SSAValue] = {}
         self._inputs = 0
         self._outputs = 0
+        self._loops: list[int] = []
 
     # Tensors and what becomes of the program
 
@@ -69,8 +71,9 @@ class InstructionStream:
         return self._tensor(shape, dtype, space, name, self._inputs - 1)
 
     def output(self, view: View) -> None:
-        """Make a whole tensor the next output of the program."""
-        if not view.is_whole:
+        """Make a whole tensor the next output of the program; a view may take its bytes for another type."""
+        own = view.tensor.type.dtype
+        if not (view if view.element is own or not view.is_contiguous() else view.view(own)).is_whole:
             raise InputError(f"an output is a whole tensor, and {view} is a part of one", "copy it to one of its own")
         fields: TensorFields = view.tensor.fields
         view.tensor.fields = replace(fields, outputs=(*fields.outputs, self._outputs))
@@ -80,15 +83,22 @@ class InstructionStream:
         if space not in list(Space):
             raise InputError(f"there is no memory {space!r}", f"there are {', '.join(Space)}")
         space = Space(space)
-        name = self._named(name, name or f"{space}-{self._count(space)}", "tensor")
+        name = self._named(name, name or self._unnamed(space), "tensor")
         (extents,) = integer_lists([shape], "shapes")
         type = TensorType.of(extents, element_type(dtype), space)
         op = TensorOp(TensorFields(name=name, input=input), type)
         self._add(op)
         return View.whole(self, op)
 
+    def _unnamed(self, space: Space) -> str:
+        """A name for a tensor without one; of what cores share, by where it is made: they may not make the same."""
+        what = f"{space}-{author_line()}" if space.is_shared else str(space)
+        return f"{what}-{self._count(what)}"
+
     def finish(self) -> ProgramOp:
         """The program; the builder is not to be used any more."""
+        if self._loops:
+            raise InputError("a loop that runs on the device was left before its end", "Python cannot break out of it")
         self._block.add_op(EndOp())
         return ProgramOp(f"core{self.core}", self.core, Region(self._blocks))
 
@@ -103,6 +113,32 @@ class InstructionStream:
         self._block.add_op(JumpOp(after))
         self._begin(after)
         self._accesses = accesses
+
+    @contextmanager
+    def loop(self, proceed: Callable[[], Register]) -> Iterator[Register]:
+        """What is built within runs again and again: as long as ``proceed``, built before it, gives anything but 0.
+
+        What is made within is not to be used behind it. Gives the register that ``proceed`` gave.
+        """
+        before, turn, after = Block(), Block(), Block()
+        self._block.add_op(JumpOp(before))
+        accesses = dict(self._accesses)
+        self._loops.append(len(self._blocks))
+        self._begin(before)
+        condition = proceed()
+        self._block.add_op(BranchOp(condition.value, turn, after))
+        self._begin(turn)
+        yield condition
+        self._block.add_op(JumpOp(before))
+        self._begin(after)
+        self._accesses = accesses
+        self._loops.pop()
+
+    def is_of_this_turn(self, made: TensorOp | Register) -> bool:
+        """Whether each turn of the loop that is being built makes it anew; of no loop, whether it is there at all."""
+        op = made if isinstance(made, TensorOp) else made.value.owner
+        block = op if isinstance(op, Block) else op.parent_block()
+        return not self._loops or block in self._blocks[self._loops[-1] :]
 
     def _begin(self, block: Block) -> None:
         self._blocks.append(block)
@@ -135,7 +171,7 @@ class InstructionStream:
     def register_alu(self, op: str, left: int | Register, right: int | Register | None = None) -> Register:
         """Arithmetic on registers and numbers; ``move`` takes one operand."""
         registers = [v.value for v in (left, right) if isinstance(v, Register)]
-        numbers = [None if v is None or isinstance(v, Register) else int(v) for v in (left, right)]
+        numbers = [None if v is None or isinstance(v, Register) else _whole(v) for v in (left, right)]
         inst = self._emit(InstRegisterAlu, "RegisterAlu", AluFields(op, *numbers), registers=registers, result=True)
         assert inst.result is not None
         return Register(self, inst.result)
@@ -241,7 +277,7 @@ class InstructionStream:
 def author_line() -> str:
     """``file.py:line`` of whoever called us, the first frame outside of this package; empty where there is none."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(HERE):
+    while frame is not None and frame.f_code.co_filename.startswith((HERE, contextlib.__file__)):
         frame = frame.f_back  # type: ignore[assignment]
     return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
@@ -252,6 +288,13 @@ def integer_lists(given: Any, what: str) -> Pairs:
         return tuple(tuple(operator.index(m) for m in members) for members in given)
     except TypeError:
         raise InputError(f"{what} are lists of integers, not {given!r}") from None
+
+
+def _whole(number: Any) -> int:
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise InputError(f"registers compute with whole numbers of 32 bits, and not with {number!r}") from None
 
 
 def _one_element(view: View) -> View:

@@ -96,8 +96,38 @@ class Register:
     def __rshift__(self, other: int | Register) -> Register:
         return self._alu("shift_right", self, other)
 
+    def __rfloordiv__(self, other: int) -> Register:
+        return self._alu("divide", other, self)
+
+    def __rmod__(self, other: int) -> Register:
+        return self._alu("mod", other, self)
+
+    def __rand__(self, other: int) -> Register:
+        return self._alu("and", other, self)
+
+    def __ror__(self, other: int) -> Register:
+        return self._alu("or", other, self)
+
+    def __rxor__(self, other: int) -> Register:
+        return self._alu("xor", other, self)
+
+    def __rlshift__(self, other: int) -> Register:
+        return self._alu("shift_left", other, self)
+
+    def __rrshift__(self, other: int) -> Register:
+        return self._alu("shift_right", other, self)
+
     def __neg__(self) -> Register:
         return self._alu("subtract", 0, self)
+
+    def __pos__(self) -> Register:
+        return self
+
+    def __invert__(self) -> Register:
+        return self._alu("xor", self, -1)
+
+    def __abs__(self) -> Register:
+        return self._alu("max", self, -self)
 
     def __lt__(self, other: int | Register) -> Register:
         return self._alu("lt", self, other)
@@ -112,12 +142,20 @@ class Register:
         return self._alu("ge", self, other)
 
     def eq(self, other: int | Register) -> Register:
-        """1 where both are equal, else 0; ``==`` is Python's own, on the registers themselves."""
+        """1 where both are equal, else 0; ``==`` with a number or another register is the same."""
         return self._alu("eq", self, other)
 
     def ne(self, other: int | Register) -> Register:
-        """0 where both are equal, else 1."""
+        """0 where both are equal, else 1; ``!=`` is the same."""
         return self._alu("ne", self, other)
+
+    def __eq__(self, other: object) -> Any:
+        return self.eq(other) if isinstance(other, int | Register) else NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        return self.ne(other) if isinstance(other, int | Register) else NotImplemented
+
+    __hash__ = object.__hash__
 
     def _no_value(self) -> Any:
         raise InputError(
@@ -216,13 +254,15 @@ class View:
             and self.pattern.covers(self.tensor.type.size)
         )
 
-    @property
-    def partition_base(self) -> int:
-        """The partition with which a view of SBUF or PSUM begins."""
-        return self.offset // max(1, math.prod(self.tensor.type.shape[1:]))
-
     def __str__(self) -> str:
         return f"{self.name}{list(self.shape)}"
+
+    def __array__(self, *_given: Any, **_more: Any) -> Any:
+        """What NumPy asks for the elements of: there are none while a kernel is traced."""
+        raise InputError(
+            f"NumPy's functions do not work on a kernel's tensors, and {self} is one",
+            "take those of nki.language and nki.isa (nl.sum for np.sum)",
+        )
 
     def __len__(self) -> int:
         return self.shape[0]

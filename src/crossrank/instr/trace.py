@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,8 +20,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import xdsl
 
-from crossrank.errors import InputError
+from crossrank.errors import InputError, RunError
 from crossrank.instr.builder import KernelBuilder
 from crossrank.instr.kinds import Space
 from crossrank.instr.program import Kernel
@@ -63,16 +65,18 @@ class Traced:
         arrays: where the inputs are found among the arguments: the name of each.
         returned: what the function returned, with the position of an output in the place of each view.
         shapes: the shape of each output as it was returned.
+        dtypes: and its element type, which may be another one than its tensor's.
     """
 
     kernel: Kernel
     arrays: tuple[str, ...]
     returned: Any
     shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[np.dtype[Any], ...]
 
     def rebuilt(self, outputs: Sequence[Array]) -> Any:
         """What the function returned, with one rank's outputs in it."""
-        shaped = [a.reshape(s) for a, s in zip(outputs, self.shapes, strict=True)]
+        shaped = [a.view(d).reshape(s) for a, s, d in zip(outputs, self.shapes, self.dtypes, strict=True)]
         return replaced(self.returned, lambda leaf: shaped[leaf.position] if isinstance(leaf, _Output) else leaf)
 
 
@@ -105,17 +109,19 @@ def trace(
     Raises:
         InputError: whatever the kernel did that cannot be, with the line where it did so.
     """
+    name = name_of(function)
+    _check_plain(function, name)
     try:
         bound = inspect.signature(function).bind(*args, **(kwargs or {}))
     except TypeError as error:
-        raise InputError(f"the kernel {function.__name__} cannot take these arguments: {error}") from None
+        raise InputError(f"the kernel {name} cannot take these arguments: {error}") from None
     bound.apply_defaults()
     count = max(1, math.prod(grid or ()))  # of a grid with no programs the builder says what is wrong
     programs, traced, collectives = [], None, False
     for core in range(count):
         builder = KernelBuilder(world_size, max(lnc, 1), core, grid, arch)
         taken = _Arguments(builder, Space.SHARED_HBM if lnc > 1 else Space.PRIVATE_HBM)
-        with building(builder), plain_errors(function.__name__):
+        with building(builder), plain_errors(name):
             arguments = inspect.BoundArguments(bound.signature, {k: taken.of(k, v) for k, v in bound.arguments.items()})
             result = function(*arguments.args, **arguments.kwargs)
             outputs: list[View] = []
@@ -125,13 +131,18 @@ def trace(
         programs.append(builder.finish())
         collectives = collectives or builder.has_collectives
         if traced is None:
-            traced = (tuple(taken.names), returned, tuple(v.shape for v in outputs))
+            traced = (
+                tuple(taken.names),
+                returned,
+                tuple(v.shape for v in outputs),
+                tuple(v.dtype for v in outputs),
+            )
         elif traced[2] != tuple(v.shape for v in outputs):
-            raise InputError(f"{function.__name__}: program {core} returns other shapes than program 0")
+            raise InputError(f"{name}: program {core} returns other shapes than program 0")
     assert traced is not None
     kernel = Kernel.of(
         programs,
-        name=function.__name__,
+        name=name,
         world_size=world_size,
         lnc=max(lnc, count),
         arch=arch,
@@ -139,6 +150,24 @@ def trace(
     )
     kernel.verify()
     return Traced(kernel, *traced)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What a kernel is called: its function's name; of an object that can be called, its class."""
+    while isinstance(function, partial):
+        function = function.func
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _check_plain(function: Callable[..., Any], name: str) -> None:
+    """A kernel runs when it is called, and gives what it returns."""
+    while isinstance(function, partial):
+        function = function.func
+    for form in (inspect.unwrap(function), type(function).__call__):
+        is_async = inspect.iscoroutinefunction(form) or inspect.isasyncgenfunction(form)
+        if is_async or inspect.isgeneratorfunction(form):
+            what = "an async function" if is_async else "a generator: it yields"
+            raise InputError(f"the kernel {name} is {what}", "write a plain function that returns its tensors")
 
 
 class _Arguments:
@@ -194,24 +223,46 @@ def plain_errors(name: str) -> Iterator[None]:
     """Turn what the author's Python raises into an InputError that begins with the author's line."""
     try:
         yield
-    except RecursionError:
-        raise InputError(f"{name}: it calls itself without end") from None
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, RunError):
+        raise
     except InputError as error:
-        raise InputError(f"{_author_line(error)}{error.what}", error.remedy) from None
-    except Exception as error:
-        kind = "" if isinstance(error, AssertionError) and str(error) else f"{type(error).__name__}: "
-        raise InputError(f"{_author_line(error)}{kind}{error}") from None
+        before, behind = _author_place(error)
+        raise type(error)(f"{before}{error.what}{behind}", error.remedy) from None
+    except BaseException as error:
+        if isinstance(error, RecursionError):
+            places = Counter(map(_place, author_frames(error))).most_common(1)
+            raise InputError(f"{places[0][0] if places else name}: it calls itself without end") from None
+        before, behind = _author_place(error)
+        if isinstance(error, MemoryError):
+            raise RunError(f"{before or f'{name}: '}there is not enough memory: {error}") from None
+        said = f"{type(error).__name__}: {error}"
+        if isinstance(error, AssertionError):
+            said = str(error) or f"this does not hold: {author_frames(error)[-1].line}"
+        raise InputError(f"{before}{said.removesuffix(': ')}{behind}") from None
 
 
-def _author_line(error: BaseException) -> str:
-    """``file.py:line: `` of the innermost frame outside of this package, of NumPy and of Python's own libraries."""
-    own = (HERE, "<frozen", *(str(Path(inspect.getfile(m)).parent) for m in (inspect, np)))
-    frames = [
+def _author_place(error: BaseException) -> tuple[str, str]:
+    """``file.py:line: `` of the author's innermost line; and, in another file, from which of the kernel's it came."""
+    frames = author_frames(error)
+    if not frames:
+        return "", ""
+    last, whole = frames[-1], [f for f in frames if f.filename == frames[0].filename]
+    caller = f" (called from {_place(whole[-1])})" if last.filename != whole[-1].filename else ""
+    return f"{_place(last)}: ", caller
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    return f"{Path(frame.filename).name}:{frame.lineno}"
+
+
+def author_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """The frames outside of this package, of NumPy and of Python's own libraries, the innermost last."""
+    own = (HERE, "<frozen", *(str(Path(inspect.getfile(m)).parent) for m in (inspect, np, xdsl)))
+    return [
         f
         for f in traceback.extract_tb(error.__traceback__)
         if not f.filename.startswith(own) and not f.filename.endswith(".pyx")
     ]
-    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}: " if frames else ""
 
 
-__all__ = ["Traced", "arrays_in", "building", "current", "plain_errors", "replaced", "trace", "tracing"]
+__all__ = ["Traced", "arrays_in", "building", "current", "name_of", "plain_errors", "replaced", "trace", "tracing"]

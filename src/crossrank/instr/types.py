@@ -41,6 +41,11 @@ class TensorType(Data[tuple[tuple[int, ...], DType, Space]], TypeAttribute):
         return self.data[2]
 
     @property
+    def described(self) -> str:
+        """Type and shape, as messages write them."""
+        return f"{self.dtype}{list(self.shape)}"
+
+    @property
     def size(self) -> int:
         """How many elements it has."""
         return math.prod(self.shape)

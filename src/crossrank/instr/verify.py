@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 from xdsl.utils.exceptions import VerifyException
 
+from crossrank.errors import counted
 from crossrank.instr.fields import BarrierFields, CollectiveFields, Pairs, RingFields
-from crossrank.instr.kinds import CollectiveKind
+from crossrank.instr.kinds import MULTI_CORE_ARCH, CollectiveKind
 from crossrank.instr.types import TensorType
 
 
@@ -54,7 +55,7 @@ def check_collective(
         _check_variable(fields, outs, ins, ours)
     elif not single:
         ours(len(ins) == len(outs), f"{len(ins)} sources, but {len(outs)} destinations")
-    if kind.is_ring and fields.op_class.startswith("Tiled"):
+    if kind is CollectiveKind.PERMUTE_REDUCE_IMPLICIT or (kind.is_ring and fields.op_class.startswith("Tiled")):
         ours(fields.channel_id >= 0, "a channel id is needed")
     _check_carried(fields, ours)
     if kind is not CollectiveKind.ALL_TO_ALL_V:
@@ -90,11 +91,19 @@ def _check_carried(fields: CollectiveFields, ask: Callable[[object, str], None])
     ask(fields.stream_id >= -1, "a stream id is not below zero")
     ask(fields.channel_id >= -1 and fields.num_channels >= 1, "a channel id is not below zero")
     own = {
+        "replica_groups": not kind.is_point_to_point,
+        "src_target_pairs": not kind.is_point_to_point,
+        "op": kind.reduces,
+        "cc_dim": kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL),
+        "concat_dim": kind is CollectiveKind.ALL_TO_ALL,
         "channel_id": kind.is_ring,
         "num_channels": kind.is_ring,
         "cc_type_hint": kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER),
         "split_count": kind is CollectiveKind.ALL_TO_ALL,
         "broadcast_sizes": kind is CollectiveKind.BROADCAST,
+        "recv_counts_known": kind is CollectiveKind.ALL_TO_ALL_V,
+        "has_rdispls": kind is CollectiveKind.ALL_TO_ALL_V,
+        "uniform_send": kind is CollectiveKind.ALL_TO_ALL_V,
         "phase": kind is CollectiveKind.ALL_TO_ALL_V,
         "pipe_id": kind.is_point_to_point,
         "send_to_rank": kind.is_point_to_point,
@@ -122,7 +131,7 @@ def _check_variable(
     rows, members = 3 + fields.has_rdispls, len(fields.replica_groups[0])
     for table in (ins[1], *outs[1:]):
         ask(
-            table.dtype.is_integer and table.size == rows * members,
+            table.dtype.name == "u32" and table.size == rows * members,
             f"the metadata is uint32 of shape {[rows, members]}, and not {table.dtype}{list(table.shape)}",
         )
     ask(ins[0].dtype is outs[0].dtype, f"the source has elements of {ins[0].dtype}, the destination of {outs[0].dtype}")
@@ -194,5 +203,10 @@ def _check_shapes(
 def check_members(members: Sequence[int], count: int, is_local: bool, ask: Callable[[object, str], None]) -> None:
     """All members are ranks of the world, or cores of a rank."""
     outside = [m for m in members if not 0 <= m < count]
-    what = f"core {outside[0]} is none of the {count} cores of a rank" if outside and is_local else ""
-    ask(not outside, what or f"rank {outside[0] if outside else 0} is none of the {count} ranks")
+    what = f"core {outside[0]} is none of the {counted(count, 'core')} of a rank" if outside and is_local else ""
+    ask(not outside, what or f"rank {outside[0] if outside else 0} is none of the {counted(count, 'rank')}")
+
+
+def check_arch(arch: int, what: str, ask: Callable[[object, str], None]) -> None:
+    """Something by which cores meet is asked of a machine whose cores can."""
+    ask(arch >= MULTI_CORE_ARCH, f"{what} needs architecture level {MULTI_CORE_ARCH} or more, not {arch}")

@@ -152,15 +152,25 @@ def all_to_all(
     priority: int | None = None,
     name: str | None = None,
 ) -> NkiInstruction:
-    """The rank in place i gets slice i, along dimension 0, of every rank; HBM only."""
+    """The rank in place i gets slice i, along dimension 0, of every rank; HBM only.
+
+    Where dimension 0 has no such slices, those of the elements in order count.
+    """
     call = _Call("all_to_all", priority, srcs=srcs, dsts=dsts)
     call.is_in_hbm()
     call.joins(collective_dim, (0,))
+    lists = _lists(replica_group)
+    srcs, dsts = (_sliced(views, len(lists[0])) for views in (srcs, dsts))
     return NkiInstruction.of(
         call.builder.all_to_all_cc_raw(
-            srcs, dsts, _lists(replica_group), collective_dim, collective_dim, dma_qos=priority, name=_name(name)
+            srcs, dsts, lists, collective_dim, collective_dim, dma_qos=priority, name=_name(name)
         )
     )
+
+
+def _sliced(views: Tensors, count: int) -> Tensors:
+    """Tensors whose dimension 0 has ``count`` slices: flat ones where theirs has not."""
+    return [v if not v.ndim or v.shape[0] % count == 0 or v.size % count else v.reshape(-1) for v in views]
 
 
 # Variable exchanges

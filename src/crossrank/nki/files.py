@@ -22,11 +22,14 @@ import numpy as np
 
 from crossrank.arrays import Array
 from crossrank.doors import Source
-from crossrank.errors import InputError
+from crossrank.errors import Ended, InputError, counted
+from crossrank.files import python_text
 from crossrank.instr.files import ByRank, KernelFile, kernel_from_text
-from crossrank.instr.trace import plain_errors, replaced
+from crossrank.instr.program import check_world
+from crossrank.instr.trace import author_frames, plain_errors, replaced
 from crossrank.nki.aliases import install
-from crossrank.nki.simulation import simulate
+from crossrank.nki.kernel import JitKernel
+from crossrank.nki.simulation import bind, simulate
 
 
 def read_kernel_file(source: Source, ranks: int | None, lnc: int | None = None, seed: int = 0) -> KernelFile:
@@ -53,10 +56,15 @@ def kernel_from_python(data: bytes, path: str, ranks: int | None, lnc: int | Non
         raise InputError(f"{path} does not say how many ranks it runs on", "say it: --ranks N")
     if ranks < 1:
         raise InputError(f"--ranks {ranks}: there is no run on fewer than one rank")
+    check_world(ranks, lnc or 1)
     module = _load(data, path)
     kernel, expected = getattr(module, "kernel", None), getattr(module, "expected", None)
     if not callable(kernel):
         raise InputError(f"{path}: kernel is {kernel!r}, not a function")
+    for name in ("inputs", "expected"):
+        given = getattr(module, name, None)
+        if given is not None and not callable(given):
+            raise InputError(f"{path}: {name} is {_article(given)}, not a function", f"define {name}{_TAKES[name]}")
     cores = lnc or getattr(module, "lnc", None)
     if cores is not None and (not isinstance(cores, int) or cores < 1):
         raise InputError(f"{path}: lnc is {cores!r}, not a number of cores")
@@ -64,17 +72,25 @@ def kernel_from_python(data: bytes, path: str, ranks: int | None, lnc: int | Non
     with _own_code(path):
         traced, arrays = simulate(kernel, ranks, cores, getattr(module, "grid", None)).trace(arguments)
     return KernelFile(
-        path, traced.kernel, arrays, None if expected is None else _expectation(expected, path, arguments)
+        path,
+        traced.kernel,
+        arrays,
+        None if expected is None else _expectation(expected, path, [_by_name(kernel, own) for own in arguments]),
+        list(zip(traced.shapes, traced.dtypes, strict=True)),
+        "" if traced.shapes or traced.returned is None else f"{_article(traced.returned)} (no tensor)",
     )
 
 
 def _load(data: bytes, path: str) -> ModuleType:
     shown = "<stdin>" if path == "-" else path
-    module = ModuleType(f"__{Path(shown).name.partition('.')[0]}__")  # no name that a real module has
+    package, _ = _package(path)
+    name = f"__kernel_{Path(shown).name.partition('.')[0]}__"  # none that a real module has
+    module = ModuleType(f"{package}.{name}" if package else name)
     module.__file__ = shown
+    module.__package__ = package
     sys.modules[module.__name__] = module  # dataclasses look there
     # who asks for source finds it although the file is gzipped, or a pipe
-    linecache.cache[shown] = (len(data), None, data.decode().splitlines(keepends=True), shown)
+    linecache.cache[shown] = (len(data), None, (python_text(data) or "").splitlines(keepends=True), shown)
     with _own_code(path):
         exec(compile(data, shown, "exec", dont_inherit=True), module.__dict__)
     return module
@@ -84,19 +100,49 @@ def _load(data: bytes, path: str) -> ModuleType:
 def _own_code(path: str) -> Iterator[None]:
     """The surroundings in which the file's own code runs."""
     install()
-    folder = str(Path(path).absolute().parent)
-    sys.path.insert(0, folder)
+    _, root = _package(path)
+    folders = [str(Path(path).absolute().parent), *([root] if root else [])]
+    sys.path[:0] = folders
     try:
         with redirect_stdout(sys.stderr), plain_errors(path):
             yield
     except InputError as error:
-        placed = re.match(r"\S+:\d+: ", error.what) or error.what.startswith(path)
-        raise InputError(error.what if placed else f"{path}: {error.what}", error.remedy) from None
-    except SystemExit:
-        raise InputError(f"{path} ends Python, and should only define a kernel") from None
+        what, remedy = error.what, error.remedy
+        if what.startswith(f"{Path(path).name}:"):
+            what = path + what.removeprefix(Path(path).name)
+        elif not (re.match(r"\S+:\d+: ", what) or what.startswith(path)):
+            what = f"{path}: {what}"
+        if "attempted relative import" in what:
+            remedy = "import it without the dots: the file's own folder is searched; or make the folder a package"
+        raise InputError(what, remedy) from None
+    except Ended:
+        raise
+    except SystemExit as error:
+        lines = [f.lineno for f in author_frames(error) if f.filename == path]
+        place = f"{path}:{lines[-1]}" if lines else path
+        raise InputError(f"{place} ends Python, and should only define a kernel") from None
     finally:
-        if folder in sys.path:
-            sys.path.remove(folder)
+        for folder in folders:
+            if folder in sys.path:
+                sys.path.remove(folder)
+
+
+def _package(path: str) -> tuple[str, str]:
+    """The package in whose folder a file lies, and the folder where that is found; empty where it lies in none."""
+    folder, names = Path(path).absolute().parent, list[str]()
+    while (folder / "__init__.py").exists() and folder.name.isidentifier():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    return ".".join(names), str(folder) if names else ""
+
+
+_TAKES = {"inputs": "(ranks, seed)", "expected": "(ranks, inputs)"}
+
+
+def _article(value: Any) -> str:
+    """A value by its type, in words."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def _inputs(module: ModuleType, path: str, ranks: int, seed: int) -> list[Any]:
@@ -130,14 +176,20 @@ def _expectation(
 def _for_each_rank(found: Any, function: str, ranks: int) -> list[Any]:
     """What one of the file's functions gave, where it is a tuple for each rank."""
     if not isinstance(found, Iterable):
-        raise InputError(f"{function}() gives a {type(found).__name__}, not a list with a tuple for each rank")
+        raise InputError(f"{function}() gives {_article(found)}, not a list with a tuple for each rank")
     by_rank = list(found)
     if len(by_rank) != ranks:
-        raise InputError(f"{function}() gives a list for {len(by_rank)} ranks, and {ranks} run")
+        raise InputError(f"{function}() gives a list for {counted(len(by_rank), 'rank')}, and {ranks} run")
     for rank, own in enumerate(by_rank):
-        if not isinstance(own, (tuple, list)):
-            raise InputError(f"{function}() gives rank {rank} a {type(own).__name__}, not a tuple")
+        if not isinstance(own, (tuple, list, *((dict,) if function == "inputs" else ()))):
+            raise InputError(f"{function}() gives rank {rank} {_article(own)}, not a tuple")
     return by_rank
+
+
+def _by_name(kernel: Callable[..., Any], own: Any) -> Any:
+    """A rank's arguments; those that came by name in the order of the kernel's parameters, defaults included."""
+    function = kernel.function if isinstance(kernel, JitKernel) else kernel
+    return dict(bind(function, (), own).arguments) if isinstance(own, dict) else own
 
 
 def _with_arrays(arguments: Any, arrays: Sequence[Array]) -> Any:

@@ -390,6 +390,24 @@ def tensor_scalar_reduce(
 
 
 @instruction
+def tensor_scalar_cumulative(
+    dst: View,
+    src: View,
+    op0: Any,
+    op1: Any,
+    imm0: Any,
+    imm1: Any = None,
+    reduce_cmd: reduce_cmd = reduce_cmd.reset_reduce,
+    name: str | None = None,
+) -> NkiInstruction:
+    """Element i of a partition is ``(src[i] op0 imm0) op1 element i-1``; ``load_reduce`` begins with ``imm1``."""
+    _on_chip("tensor_scalar_cumulative", dst=dst, src=src, imm0=imm0, imm1=imm1)
+    return _compute(
+        "tensor_scalar_cumulative", [dst], name, src=src, op0=op0, op1=op1, imm0=imm0, imm1=imm1, reduce_cmd=reduce_cmd
+    )
+
+
+@instruction
 def tensor_tensor_scan(
     dst: View,
     data0: View,
@@ -618,6 +636,16 @@ def nc_match_replace8(
 
 
 @instruction
+def nonzero_with_count(
+    dst: View, src: View, index_offset: int = 0, padding_val: int = -1, name: str | None = None
+) -> NkiInstruction:
+    """Where the first of each 16 partitions is not 0, then padding, and last how many these are."""
+    _on_chip("nonzero_with_count", dst=dst, src=src)
+    limits.ask(dst.element.name == "s32", f"nonzero_with_count dst must be of int32, not {dst.element}")
+    return _compute("nonzero_with_count", [dst], name, src=src, index_offset=index_offset, padding_val=padding_val)
+
+
+@instruction
 def nc_stream_shuffle(dst: View, src: View, shuffle_mask: Sequence[int], name: str | None = None) -> NkiInstruction:
     """Within 32 partitions, partition i gets partition ``shuffle_mask[i]``; with 255 it stays."""
     _on_chip("nc_stream_shuffle", dst=dst, src=src)
@@ -697,9 +725,10 @@ def sendrecv(
 
 @instruction
 def core_barrier(
-    data: View, cores: Sequence[int], engine: engine = engine.gpsimd, name: str | None = None
+    data: View, cores: int | Sequence[int], engine: engine = engine.gpsimd, name: str | None = None
 ) -> NkiInstruction:
     """Wait until these cores of the rank have come here, so that what they wrote to ``data`` is seen."""
+    cores = [cores] if isinstance(cores, int) else cores  # ``(0)`` is how some kernels write one core
     if is_documented():
         ask(data.buffer is Space.SHARED_HBM, f"core_barrier data must lie in shared_hbm, not in {data.buffer}")
         ask(set(cores) <= {0, 1}, f"core_barrier is for the cores 0 and 1, not {list(cores)}")
@@ -716,19 +745,28 @@ def register_alloc(x: int | Register | View | None = None) -> VirtualRegister:
 
 def register_move(dst: VirtualRegister, src: int | Register) -> None:
     """Write a number or another register's value to a register."""
-    dst.value = _moved(src).value
+    _set(dst, _moved(src))
 
 
 @instruction
 def register_load(dst: VirtualRegister, src: View) -> None:
     """Write a tensor's one element to a register."""
-    dst.value = current().register_load(src).value
+    _set(dst, current().register_load(src))
 
 
 @instruction
 def register_store(dst: View, src: Register) -> NkiInstruction:
     """Write a register's value to a tensor of one element."""
     return _handle(current().register_store(dst, src))
+
+
+def _set(dst: VirtualRegister, new: Register) -> None:
+    if not current().is_of_this_turn(dst):
+        raise InputError(
+            "a register made before a loop is written in it, and would not be kept from turn to turn",
+            "keep it in a tile, by nisa.register_store and nisa.register_load",
+        )
+    dst.value = new.value
 
 
 def _moved(source: int | Register | View) -> Register:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 from crossrank.errors import InputError
-from crossrank.instr.trace import current, tracing
+from crossrank.instr.trace import current, name_of, tracing
 
 ARCHITECTURES = {
     **dict.fromkeys(("trn1", "inf2", "gen2"), 20),
@@ -73,7 +73,7 @@ class JitKernel:
         return simulate(self)(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"<kernel {self.function.__name__}{'' if self.grid is None else list(self.grid)}>"
+        return f"<kernel {name_of(self.function)}{'' if self.grid is None else list(self.grid)}>"
 
 
 @overload

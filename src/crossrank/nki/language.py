@@ -1,5 +1,7 @@
 """``nki.language``: types, memory, loops, the launch grid, operators; and tensors made, loaded and stored.
 
+What computes a tile of tiles is in `tiles`, and in the call of an operator.
+
 Dtypes are NumPy's (of ``ml_dtypes`` where NumPy has none), a memory is a `Space`, an operator an `Operator`. Loops are
 unrolled while a kernel is traced.
 """
@@ -20,7 +22,21 @@ from crossrank.instr.kinds import PARTITIONS, Space
 from crossrank.instr.tensors import DynamicSlice, Register, View, element_type
 from crossrank.instr.trace import current
 from crossrank.nki import isa, limits
-from crossrank.nki.operators import Operator
+from crossrank.nki.operators import Extremum, Operator
+from crossrank.nki.tiles import all as all
+from crossrank.nki.tiles import broadcast_to as broadcast_to
+from crossrank.nki.tiles import expand_dims as expand_dims
+from crossrank.nki.tiles import gather_flattened as gather_flattened
+from crossrank.nki.tiles import load_transpose2d as load_transpose2d
+from crossrank.nki.tiles import matmul as matmul
+from crossrank.nki.tiles import mean as mean
+from crossrank.nki.tiles import prod as prod
+from crossrank.nki.tiles import rms_norm as rms_norm
+from crossrank.nki.tiles import softmax as softmax
+from crossrank.nki.tiles import sum as sum
+from crossrank.nki.tiles import transpose as transpose
+from crossrank.nki.tiles import var as var
+from crossrank.nki.tiles import where as where
 
 NkiTensor = View
 MemoryRegion = Space
@@ -57,18 +73,39 @@ shared_hbm = Space.SHARED_HBM
 hbm = private_hbm
 
 
-class tile_size:
-    """Sizes that the hardware sets: elements, and bytes of a partition."""
+class _TileSize:
+    """Sizes that the hardware sets: elements, and bytes; those of SBUF are the architecture's."""
 
     pmax = PARTITIONS
     psum_fmax = 512
     psum_bank_fmax = 512
+    psum_fmax_bytes = 2048
+    psum_num_banks = limits.PSUM_BYTES // 2048
     gemm_stationary_fmax = limits.STATIONARY_FREE
     gemm_moving_fmax = limits.MOVING_FREE
     bn_stats_fmax = 512
     psum_min_align = 4
     sbuf_min_align = 1
-    total_available_sbuf_size = limits.SBUF_BYTES
+
+    @property
+    def sbuf_size_bytes(self) -> int:
+        """All of SBUF."""
+        return PARTITIONS * limits.SBUF_BYTES[isa.get_nc_version() * 10]
+
+    @property
+    def sbuf_fmax_bytes(self) -> int:
+        """What a kernel can use of a partition."""
+        return limits.SBUF_BYTES[isa.get_nc_version() * 10] - limits.SBUF_RESERVED
+
+    @property
+    def sbuf_fmax(self) -> int:
+        """The same in elements of float32."""
+        return self.sbuf_fmax_bytes // 4
+
+    total_available_sbuf_size = sbuf_fmax_bytes
+
+
+tile_size = _TileSize()
 
 
 def is_hbm(buffer: Space) -> bool:
@@ -99,8 +136,8 @@ multiply = Operator("multiply", True)
 divide = Operator("divide", True)
 maximum = Operator("maximum", True)
 minimum = Operator("minimum", True)
-max = Operator("max", True)
-min = Operator("min", True)
+max = Extremum("max", True)
+min = Extremum("min", True)
 power = Operator("power", True)
 abs_max = Operator("abs_max", True)
 abs_min = Operator("abs_min", True)
@@ -119,13 +156,19 @@ less_equal = Operator("less_equal", True)
 greater = Operator("greater", True)
 greater_equal = Operator("greater_equal", True)
 bypass = Operator("bypass", True)
+average = Operator("average", True)
+fmod = Operator("fmod", True)
+mod = Operator("mod", True)
 
 abs = Operator("abs")
 arctan = Operator("arctan")
+ceil = Operator("ceil")
 copy = Operator("copy")
+cos = Operator("cos")
 erf = Operator("erf")
 erf_dx = Operator("erf_dx")
 exp = Operator("exp")
+floor = Operator("floor")
 gelu = Operator("gelu")
 gelu_apprx_sigmoid = Operator("gelu_apprx_sigmoid")
 gelu_apprx_sigmoid_dx = Operator("gelu_apprx_sigmoid_dx")
@@ -136,6 +179,8 @@ invert = Operator("invert")
 log = Operator("log")
 logical_not = Operator("logical_not")
 mish = Operator("mish")
+negative = Operator("negative")
+prelu = Operator("prelu")
 reciprocal = Operator("reciprocal")
 relu = Operator("relu")
 rsqrt = Operator("rsqrt")
@@ -147,7 +192,9 @@ sin = Operator("sin")
 softplus = Operator("softplus")
 sqrt = Operator("sqrt")
 square = Operator("square")
+tan = Operator("tan")
 tanh = Operator("tanh")
+trunc = Operator("trunc")
 
 
 # Tensors
@@ -160,7 +207,7 @@ def ndarray(shape: Sequence[int], dtype: Any, buffer: Space | None = None, name:
     """
     element, space = element_type(dtype), Space.SBUF if buffer is None else Space(buffer)
     extents = [int(n) for n in shape]
-    limits.tensor_shape(extents, element.itemsize, space)
+    limits.tensor_shape(extents, element.itemsize, space, current().arch)
     return current().tensor(extents, element, space, name or None)
 
 
@@ -195,17 +242,18 @@ def empty_like(x: View, dtype: Any = None, buffer: Space | None = None, name: st
 
 
 def shared_constant(constant: npt.ArrayLike, dtype: Any = None) -> View:
-    """A new tensor in HBM that holds the values of an array."""
-    values = np.asarray(constant)
+    """A new tensor in HBM that holds the values of an array, or of the ``.npy`` file of that name."""
+    values = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
     tensor = ndarray(values.shape, values.dtype if dtype is None else dtype, Space.PRIVATE_HBM)
     numbers = values if values.dtype.kind in "iub" else values.astype(np.float64)
     current().compute("constant", [tensor], values=tuple(numbers.reshape(-1).tolist()))
     return tensor
 
 
-def shared_identity_matrix(n: int, dtype: Any = np.uint8) -> View:
-    """The identity matrix of ``n`` rows, in SBUF."""
-    matrix = ones((n, n), dtype, Space.SBUF)
+def shared_identity_matrix(n: int, dtype: Any = np.uint8, dst: View | None = None) -> View:
+    """The identity matrix of ``n`` rows, in SBUF; in ``dst`` where that is given."""
+    matrix = ndarray((n, n), dtype) if dst is None else dst
+    isa.memset(matrix, 1)
     isa.affine_select(matrix, [[-1, n]], 1, matrix, 0)
     return matrix
 
@@ -236,16 +284,13 @@ def par_dim(extent: int) -> int:
     return extent
 
 
-# Loops, all of them unrolled
+# Loops: unrolled, but for those that a register bounds
 
 
-def _turns(start: Any, stop: Any, step: Any) -> range:
+def _turns(start: int, stop: int | None, step: int) -> range:
     bounds = (0, start) if stop is None else (start, stop)
     if any(isinstance(b, Register) for b in (*bounds, step)):
-        raise InputError(
-            "a register bounds a loop, and loops are unrolled while the kernel is traced",
-            "loop as often as it may be at most, and skip by masks or out-of-bounds indices",
-        )
+        raise InputError("a register bounds a loop that is unrolled", "write nl.fori_loop or nl.while_loop")
     return range(int(bounds[0]), int(bounds[1]), int(step))
 
 
@@ -264,15 +309,48 @@ def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
     return _turns(start, stop, step)
 
 
-def dynamic_range(start: int, stop: int | None = None, step: int = 1) -> Iterator[isa.VirtualRegister]:
-    """A loop that runs on the device: its variable is a register."""
-    return (isa.register_alloc(turn) for turn in _turns(start, stop, step))
+def dynamic_range(
+    start: int | Register, stop: int | Register | None = None, step: int = 1
+) -> Iterator[isa.VirtualRegister]:
+    """A loop whose variable is a register; where registers bound it, it runs on the device, and is traced once."""
+    first, last = (0, start) if stop is None else (start, stop)
+    if not isinstance(first, Register) and not isinstance(last, Register):
+        yield from (isa.register_alloc(turn) for turn in _turns(first, last, step))
+        return
+    if not isinstance(step, int) or step < 1:
+        raise InputError(f"the step of a loop is a positive number, not {step}")
+    builder = current()
+    counter = _counter(first)
+    with builder.loop(lambda: builder.register_load(counter) < last):
+        turn = builder.register_load(counter)
+        yield isa.VirtualRegister(builder, turn.value)
+        builder.register_store(counter, turn + step)
 
 
-def fori_loop(lower: int, upper: int, body_fun: Callable[[isa.VirtualRegister], Any], step: int = 1) -> None:
+def fori_loop(
+    lower: int | Register, upper: int | Register, body_fun: Callable[[isa.VirtualRegister], Any], step: int = 1
+) -> None:
     """Call ``body_fun`` with a register for each turn."""
     for turn in dynamic_range(lower, upper, step):
         body_fun(turn)
+
+
+def while_loop(init: Register, body_fun: Callable[[isa.VirtualRegister], Register]) -> None:
+    """Call ``body_fun`` with a register as long as that is not 0, at first with ``init``; it returns the next one."""
+    builder = current()
+    condition = _counter(init)
+    with builder.loop(lambda: builder.register_load(condition)) as register:
+        following = body_fun(isa.VirtualRegister(builder, register.value))
+        if not isinstance(following, Register):
+            raise InputError(f"the body of a while_loop returns a register, not {type(following).__name__}")
+        builder.register_store(condition, following)
+
+
+def _counter(value: int | Register) -> View:
+    """Where a loop keeps a register from turn to turn."""
+    tile = ndarray((1, 1), int32)
+    current().register_store(tile, current().register_alu("move", value))
+    return tile
 
 
 @contextmanager

@@ -13,8 +13,10 @@ STATIONARY_FREE = 128
 MOVING_FREE = 512
 PSUM_BYTES = 16 * 1024
 """PSUM of one partition: 8 banks of 2 KiB."""
-SBUF_BYTES = 192 * 1024
-"""SBUF of one partition."""
+SBUF_BYTES = {20: 192 * 1024, 30: 224 * 1024, 40: 256 * 1024}
+"""SBUF of one partition, by architecture level."""
+SBUF_RESERVED = 16 * 1024
+"""Of that, what kernels do not count on."""
 SEARCHED = (8, 16384)
 """How few and how many elements of a partition are searched."""
 DMA_SOURCES = 16
@@ -35,13 +37,13 @@ def free_size(view: View) -> int:
     return math.prod(view.shape[1:])
 
 
-def tensor_shape(shape: Sequence[int], itemsize: int, space: Space) -> None:
+def tensor_shape(shape: Sequence[int], itemsize: int, space: Space, arch: int) -> None:
     """A tensor of SBUF or PSUM has at most 128 partitions, and fits there."""
     if space.is_hbm:
         return
     ask(shape, f"a tensor in {space} has at least one dimension, the partitions")
     ask(shape[0] <= PARTITIONS, f"partition dimension {shape[0]} exceeds maximum {PARTITIONS}")
-    size, room = math.prod(shape[1:]) * itemsize, PSUM_BYTES if space is Space.PSUM else SBUF_BYTES
+    size, room = math.prod(shape[1:]) * itemsize, PSUM_BYTES if space is Space.PSUM else SBUF_BYTES[arch]
     ask(size <= room, f"{size} bytes a partition exceed the {room} that {space} has")
 
 

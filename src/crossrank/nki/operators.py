@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,27 @@ class Operator:
         else:
             isa.tensor_scalar(dst, y, self, x, reverse0=True)
         return dst
+
+
+class Extremum(Operator):
+    """``max`` and ``min``: operators, and reductions along the last free dimensions where an axis is given."""
+
+    def __call__(
+        self,
+        x: Any,
+        y: Any = None,
+        dtype: Any = None,
+        keepdims: bool = False,
+        *,
+        axis: int | Sequence[int] | None = None,
+    ) -> View:
+        """The reduction of a tile along ``y`` (or ``axis``); the operator where ``y`` is a tile."""
+        from crossrank.nki import tiles
+
+        along = y if axis is None else axis
+        if isinstance(along, View) or along is None:
+            return super().__call__(x, y, dtype)
+        return tiles.reduced(self, x, along, dtype, keepdims)
 
 
 def _is_column(view: View, like: View) -> bool:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crossrank.errors import InputError
+from crossrank.errors import InputError, counted
 from crossrank.instr.dialect import InstCollectiveCompute
 from crossrank.instr.interpret import Machine
 from crossrank.instr.inventory import written_inputs
 from crossrank.instr.program import Kernel
-from crossrank.instr.trace import Traced, arrays_in, trace
+from crossrank.instr.trace import Traced, arrays_in, name_of, trace
 from crossrank.nki.kernel import ARCHITECTURES, JitKernel, axes_of
 from crossrank.nki.state import ask, documented
 
@@ -70,7 +70,7 @@ class Simulation:
         count = 1 if self.ranks is None else self.ranks
         if not isinstance(inputs, Sequence) or len(inputs) != count:
             given = f"{len(inputs)} are given" if isinstance(inputs, Sequence) else f"{type(inputs).__name__} is given"
-            raise InputError(f"arguments for {count} ranks are needed, and {given}")
+            raise InputError(f"arguments for {counted(count, 'rank')} are needed, and {given}")
         bound = []
         for rank, own in enumerate(inputs):
             if isinstance(own, Mapping):
@@ -89,10 +89,13 @@ class Simulation:
         for rank, arguments in enumerate(bound):
             for name, value in arguments.arguments.items():
                 if _kind_of(value) != first[name]:
+                    remedy = "ranks run one program: arrays are alike in shape and type, all else is equal"
+                    if "__eq__" not in {name for cls in type(value).__mro__[:-1] for name in vars(cls)}:
+                        remedy = f"give all ranks the same object, or {type(value).__name__} an __eq__ (a dataclass)"
                     raise InputError(
                         f"rank {rank}: the argument {name} is {_shown(value)}, and on rank 0 "
                         f"{_shown(bound[0].arguments[name])}",
-                        "ranks run one program: arrays are alike in shape and type, all else is equal",
+                        remedy,
                     )
         with documented(self.as_documented):
             traced = trace(
@@ -152,12 +155,17 @@ def simulate(
     Raises:
         InputError: what cannot be, with the line of the kernel; by the call, and so is RunError, a run that failed.
     """
+    if not callable(kernel):
+        raise InputError(f"{kernel!r} is no kernel", "give a function")
+    for name, number in (("ranks", ranks), ("lnc", lnc)):
+        if number is not None and not isinstance(number, int):
+            raise InputError(f"{name} is {number!r}, not a whole number")
+    if ranks is not None and ranks < 1:
+        raise InputError(f"a kernel runs on one rank or more, not on {ranks}")
     own = kernel.grid if isinstance(kernel, JitKernel) else None
     given = None if grid is None else axes_of(grid)
     if own is not None and given not in (None, own):
         raise InputError(f"the kernel has the grid {list(own)}, and {list(given or ())} is given", "give one of them")
-    if ranks is not None and ranks < 1:
-        raise InputError(f"a kernel runs on one rank or more, not on {ranks}")
     if arch is not None and arch not in ARCHITECTURES.values():
         raise InputError(f"there is no architecture level {arch}", "there are 20, 30 and 40")
     axes = own if own is not None else given
@@ -171,8 +179,8 @@ def bind(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     """A kernel's arguments by name, defaults included; arrays of other libraries become NumPy's."""
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
-    except TypeError as error:
-        raise InputError(f"the kernel {function.__name__} cannot take these arguments: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the kernel {name_of(function)} cannot take these arguments: {error}") from None
     bound.apply_defaults()
     for name, value in bound.arguments.items():
         bound.arguments[name] = _as_numpy(value)

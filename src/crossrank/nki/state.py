@@ -83,6 +83,11 @@ class ProgramState:
         """Whether an instruction wrote the elements of a view before."""
         if view.tensor in self._whole:
             return True
+        if not current().is_of_this_turn(view.tensor):
+            raise InputError(
+                f"whether {view.name} was written before depends on the turn of the loop",
+                "say accumulate=True and set it to 0 before the loop",
+            )
         if view.is_indirect() or view.tensor in self._somewhere:
             raise InputError(
                 f"which elements of {view.name} are written is known only when it runs", "say accumulate=True or False"

@@ -9,6 +9,7 @@ from rich.markup import escape
 from crossrank.hlo.inventory import Entry, totals
 from crossrank.hlo.io import ModuleFile
 from crossrank.report import terminal
+from crossrank.statistics import byte_size
 
 LONGEST = 44
 
@@ -31,7 +32,7 @@ def show_inventory(file: ModuleFile, entries: Sequence[Entry]) -> None:
             kind + dim,
             escape(f"%{e.name}"),
             escape(_short(e.shape)),
-            terminal.byte_size(e.bytes),
+            byte_size(e.bytes),
             escape(_short(e.groups)),
             e.mode,
             escape(e.where),
@@ -41,7 +42,7 @@ def show_inventory(file: ModuleFile, entries: Sequence[Entry]) -> None:
     out.print()
     sums = terminal.table("total", "count", "converted", "bytes", right=("count", "converted", "bytes"))
     for kind, total in totals(entries).items():
-        sums.add_row(kind, str(total["count"]), str(total["converted"]), terminal.byte_size(total["bytes"]))
+        sums.add_row(kind, str(total["count"]), str(total["converted"]), byte_size(total["bytes"]))
     terminal.show(sums)
 
 

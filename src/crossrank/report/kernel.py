@@ -6,13 +6,21 @@ from collections.abc import Sequence
 
 from rich.markup import escape
 
+from crossrank.errors import counted
 from crossrank.instr.execute import KernelReport
 from crossrank.instr.files import KernelFile
 from crossrank.instr.inventory import Entry, totals
 from crossrank.report import terminal
-from crossrank.report.run import show_comparison, show_given, what_changed
+from crossrank.report.run import difference, show_comparison, show_given, what_changed
+from crossrank.statistics import byte_size
 
 LONGEST = 44
+NUMBERS = ("core", "channel", "bytes")
+FOLDED = ("groups", "shape", "space", "source")
+"""Columns that may be broken; names and numbers stay whole."""
+LESS = ("instruction", "channel", "space", "bytes")
+"""Columns that are left away on a terminal narrower than ``WIDE``: JSON has them."""
+WIDE = 100
 
 
 def show_kernel_run(report: KernelReport) -> None:
@@ -34,11 +42,18 @@ def show_kernel_run(report: KernelReport) -> None:
     out.print()
     if report.result["outputs"]:
         show_comparison(report.result, report.ranks, "the original")
+    if report.unordered is not None:
+        out.print(
+            f"[bold red]a race[/]: {report.unordered['kernel']} gives other values where the cores of a rank go on in "
+            f"another order ({report.unordered['order']}): a barrier is missing"
+        )
+        out.print(f"  first at {escape(str(difference(report.unordered['first_difference'])))}")
     if report.expected is not None:
         show_given("expected", report.expected, is_wrong=True)
-    times = report.time_ms
-    shown = f"{times['original']:.2f} ms the original, {times['rewritten']:.2f} ms the rewritten kernel"
-    out.print(f"time in the interpreter: {shown}")
+    if any(p.changed for p in report.passes):
+        times = report.time_ms
+        shown = f"{times['original']:.2f} ms the original, {times['rewritten']:.2f} ms the rewritten kernel"
+        out.print(f"time in the interpreter: {shown}")
     for warning in report.warnings:
         terminal.warn(warning)
 
@@ -50,36 +65,39 @@ def show_kernel_inventory(file: KernelFile, entries: Sequence[Entry]) -> None:
     if not entries:
         out.print("no collectives")
         return
-    numbers = ("core", "channel", "bytes")
-    rows = terminal.table(
-        "core", "instruction", "collective", "groups", "channel", "shape", "bytes", "space", "source", right=numbers
-    )
-    for e in entries:
-        reduce = f" {e.reduce}" if e.reduce else ""
-        dim = f" dim {e.dim}" if e.dim is not None else ""
-        rows.add_row(
-            str(e.core),
-            escape(e.name),
-            f"{e.kind}{reduce}{dim}{' (extension)' if e.extension else ''}",
-            escape(_short(e.groups)),
-            "" if e.channel is None else str(e.channel),
-            escape(_short(e.shapes)),
-            terminal.byte_size(e.bytes) if e.shapes else "",
-            e.spaces,
-            escape(e.where),
-        )
+    rows = [_row(e) for e in entries]
+    narrow = terminal.width() < WIDE
+    columns = [c for c in rows[0] if any(row[c] for row in rows) and not (narrow and c in LESS)]
+    shown = terminal.table(*columns, right=NUMBERS, fold=FOLDED)
+    for row in rows:
+        shown.add_row(*(row[c] for c in columns))
     out.print()
-    terminal.show(rows)
+    terminal.show(shown)
     out.print()
     sums = terminal.table("total", "count", "bytes", right=("count", "bytes"))
     for kind, total in totals(entries).items():
-        sums.add_row(kind, str(total["count"]), terminal.byte_size(total["bytes"]))
+        sums.add_row(kind, str(total["count"]), byte_size(total["bytes"]))
     terminal.show(sums)
 
 
+def _row(e: Entry) -> dict[str, str]:
+    reduce = f" {e.reduce}" if e.reduce else ""
+    dim = f" dim {e.dim}" if e.dim is not None else ""
+    return {
+        "core": str(e.core),
+        "instruction": escape(e.name),
+        "collective": f"{e.kind}{reduce}{dim}{' (extension)' if e.extension else ''}",
+        "groups": escape(_short(e.groups)),
+        "channel": "" if e.channel is None else str(e.channel),
+        "shape": escape(_short(e.shapes)),
+        "bytes": byte_size(e.bytes) if e.shapes else "",
+        "space": e.spaces,
+        "source": escape(e.where),
+    }
+
+
 def _size(ranks: int, lnc: int) -> str:
-    cores = f" of {lnc} cores" if lnc > 1 else ""
-    return f"{ranks} rank{'s' if ranks > 1 else ''}{cores}"
+    return counted(ranks, "rank") + (f" of {lnc} cores" if lnc > 1 else "")
 
 
 def _short(text: str) -> str:

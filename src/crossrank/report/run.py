@@ -79,7 +79,7 @@ def show_comparison(result: Mapping[str, Any], ranks: int, reference: str) -> No
         )
     else:
         out.print(f"[bold red]different[/]: {len(outputs) - exact} of {len(outputs)} outputs differ from {reference}")
-        out.print(f"  first at {escape(str(_difference(result['first_difference'])))}")
+        out.print(f"  first at {escape(str(difference(result['first_difference'])))}")
         wrong = terminal.table("output", "shape", "max abs err", "max ulp", right=("output", "max abs err", "max ulp"))
         for o in [o for o in outputs if not o["equal"]][:10]:
             ulp = "" if o["max_ulp"] is None else str(o["max_ulp"])
@@ -96,7 +96,7 @@ def show_given(word: str, given: Mapping[str, Any], *, is_wrong: bool) -> None:
         out.print(f"[bold green]{word}[/]: {which}, the largest difference {error} of an output's largest value")
     else:
         out.print(f"[bold {'red' if is_wrong else 'yellow'}]{word}[/]: {_far(given['max_rel_err'])}")
-        out.print(f"  first at {escape(str(_difference(given['first_difference'])))}")
+        out.print(f"  first at {escape(str(difference(given['first_difference'])))}")
 
 
 def _show_stages(report: RunReport) -> None:
@@ -106,7 +106,7 @@ def _show_stages(report: RunReport) -> None:
     for stage in report.stages:
         verdict = "[green]exact[/]" if stage.exact else "[green]equal[/] within the tolerance"
         if not stage.equal:
-            what = stage.error or str(_difference(stage.first_difference or {}))
+            what = stage.error or str(difference(stage.first_difference or {}))
             verdict = f"[red]different[/]: {escape(what)}"
         rows.add_row(escape(stage.spec or "none"), verdict)
     terminal.show(rows)
@@ -131,7 +131,8 @@ def _far(relative: float) -> str:
     )
 
 
-def _difference(data: dict[str, object]) -> Difference:
+def difference(data: dict[str, object]) -> Difference:
+    """A difference from its JSON data."""
     return Difference(**{**data, "element": tuple(data["element"])})  # type: ignore[arg-type]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from crossrank.report import terminal
-from crossrank.statistics import Statistics
+from crossrank.statistics import Statistics, byte_size
 
 
 def show_statistics(statistics: Statistics[Any], title: str | None = None) -> None:
@@ -25,7 +25,7 @@ def show_statistics(statistics: Statistics[Any], title: str | None = None) -> No
                 changed,
                 kind,
                 *(_step(old.get(k, 0), new.get(k, 0)) if kind else "" for k in counted),
-                _step(terminal.byte_size(old.get("bytes", 0)), terminal.byte_size(new.get("bytes", 0))) if kind else "",
+                _step(byte_size(old.get("bytes", 0)), byte_size(new.get("bytes", 0))) if kind else "",
                 ms,
             )
             name = changed = ms = ""

@@ -79,34 +79,34 @@ def remarks(items: Iterable[Remark]) -> None:
         console.print(escape(str(r)), style="" if r.outcome == "done" else "yellow")
 
 
-def table(*columns: str, right: Iterable[str] = (), title: str | None = None) -> Table:
-    """A plain table; columns in ``right`` hold numbers."""
+def table(
+    *columns: str, right: Iterable[str] = (), title: str | None = None, fold: Iterable[str] | None = None
+) -> Table:
+    """A plain table; columns in ``right`` hold numbers, and only those in ``fold`` are broken where room is short."""
     made = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left", title_style="bold")
-    numbers = set(right)
+    numbers, foldable = set(right), None if fold is None else set(fold)
     for c in columns:
-        made.add_column(c, justify="right" if c in numbers else "left", overflow="fold")
+        whole = foldable is not None and c not in foldable
+        made.add_column(c, justify="right" if c in numbers else "left", overflow="fold", no_wrap=whole)
     return made
 
 
 def show(made: Table, *, stderr: bool = False) -> None:
     """Print a table: as wide as the terminal, or as wide as it wants to be in a pipe."""
-    _Console(highlight=False, stderr=stderr, width=width(stderr=stderr)).print(made)
+    console = _Console(highlight=False, stderr=stderr, width=width(stderr=stderr))
+    if console.is_terminal:
+        console.print(made)
+        return
+    with console.capture() as captured:
+        console.print(made)
+    for line in captured.get().splitlines():
+        console.print(line.rstrip(), markup=False, soft_wrap=True)
 
 
 def width(*, stderr: bool = False) -> int:
     """Columns of a table: those of the terminal, or plenty in a pipe."""
     console = _Console(stderr=stderr)
     return console.width if console.is_terminal else max(200, console.width)
-
-
-def byte_size(n: int) -> str:
-    """Bytes for people: ``1.5 MiB``."""
-    size = float(n)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 ``ALU`` has functions of one or two arrays of one dtype (comparisons and logical operators give 0 and 1 in it):
 
 * maximum and minimum give NaN if either has it, and of equal values (+0 and -0) the first one;
+* abs_max and abs_min give the value of larger (smaller) magnitude with its sign; of equal ones the second one;
 * integers wrap; their quotient truncates toward zero and is -1 where the divisor is 0;
 * the bitwise operators and the shifts take integers alone; both shifts are logical, and by the width or more give 0.
 
@@ -100,6 +101,10 @@ def _minimum(x: Array, y: Array) -> Array:
     return np.where((y < x) | np.not_equal(y, y), y, x)
 
 
+def _of_magnitude(compare: Callable[[Array, Array], Array]) -> Binary:
+    return lambda x, y: np.where(compare(np.abs(x), np.abs(y)) | np.not_equal(x, x), x, y)
+
+
 def _divide(x: Array, y: Array) -> Array:
     if not is_integer(x):
         return np.true_divide(x, y)
@@ -136,8 +141,8 @@ UNARY: dict[str, Unary] = {
 }
 
 BINARY: dict[str, Binary] = {
-    "abs_max": lambda x, y: _maximum(np.abs(x), np.abs(y)),
-    "abs_min": lambda x, y: _minimum(np.abs(x), np.abs(y)),
+    "abs_max": _of_magnitude(np.greater),
+    "abs_min": _of_magnitude(np.less),
     "add": np.add,
     "bitwise_and": np.bitwise_and,
     "bitwise_or": np.bitwise_or,
@@ -193,8 +198,6 @@ def apply(op: str, x: Array, y: Array, reverse: bool = False) -> Array:
 
 def fold(op: str, values: Array) -> Array:
     """``[N, ...]`` reduced along its first dim, one after the other; a sum starts from +0, a product from 1."""
-    if op.startswith("abs_"):
-        values = np.abs(values)
     steps = iter(values)
     start = np.full(values.shape[1:], _START[op], values.dtype) if op in _START else next(steps).copy()
     return functools.reduce(BINARY[op], steps, start)

@@ -104,6 +104,43 @@ def tensor_tensor_scan(
     return result.reshape(dst.shape)
 
 
+_CUMULATIVE_START = {
+    "add": 0.0,
+    "subtract": 0.0,
+    "multiply": 1.0,
+    "max": -np.inf,
+    "maximum": -np.inf,
+    "min": np.inf,
+    "minimum": np.inf,
+}
+
+
+@computation(
+    "vector",
+    ins=("src", "imm0", "imm1"),
+    choices={"op0": BINARY, "op1": _CUMULATIVE_START, "reduce_cmd": ("reset_reduce", "load_reduce")},
+)
+def tensor_scalar_cumulative(
+    dst: Array,
+    src: Array,
+    op0: str,
+    op1: str,
+    imm0: Operand,
+    imm1: Operand | None = None,
+    reduce_cmd: str = "reset_reduce",
+) -> Array:
+    """Element i of a partition is ``(src[i] op0 imm0) op1 element i-1``; ``load_reduce`` puts ``imm1`` before it."""
+    values = rows(_with_scalar(real(fit("src", src, dst)), op0, "imm0", imm0, False))
+    if reduce_cmd == "load_reduce" and imm1 is None:
+        raise ValueError("imm1 is missing")
+    start = imm1 if reduce_cmd == "load_reduce" and imm1 is not None else _CUMULATIVE_START[op1]
+    last = np.broadcast_to(column("imm1", start, values[:, :1]).reshape(-1), values.shape[:1])
+    result = np.empty_like(values)
+    for i in range(values.shape[1]):
+        last = result[:, i] = apply(op1, values[:, i], last)
+    return result.reshape(dst.shape)
+
+
 @computation("vector", ins=("data",), choices={"op": REDUCTIONS})
 def tensor_reduce(
     dst: Array, data: Array, op: str, axis: int | tuple[int, ...], negate: bool = False, keepdims: bool = False

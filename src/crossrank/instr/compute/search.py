@@ -55,3 +55,17 @@ def _find8(data: Array, vals: Array) -> Array:
         hits &= np.cumsum(hits, axis=1, dtype=np.int32) == before + 1
         result[:, i] = np.where(hits.any(axis=1), hits.argmax(axis=1), -1)
     return result
+
+
+@computation("gpsimd", ins=("src",))
+def nonzero_with_count(dst: Array, src: Array, index_offset: int = 0, padding_val: int = -1) -> Array:
+    """Where the first of each 16 partitions is not 0, on from ``index_offset``; then padding, and last their number."""
+    values, result = rows(src), rows(dst).copy()
+    if len(values) != len(result) or result.shape[1] != values.shape[1] + 1:
+        raise ValueError(f"dst of shape {dst.shape} does not fit src of shape {src.shape}: it has one element more")
+    for partition in range(0, len(values), 16):
+        found = np.flatnonzero(np.not_equal(values[partition], 0))
+        result[partition] = padding_val
+        result[partition, : len(found)] = found + index_offset
+        result[partition, -1] = len(found)
+    return result.reshape(dst.shape)

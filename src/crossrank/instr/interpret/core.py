@@ -25,7 +25,7 @@ from crossrank.instr.dialect import (
     Instruction,
     InstTensorCompletion,
 )
-from crossrank.instr.fields import RingFields
+from crossrank.instr.fields import CollectiveFields, RingFields
 from crossrank.instr.interpret.code import Step
 from crossrank.instr.interpret.memory import Memory, Operand
 
@@ -44,6 +44,19 @@ class Registers(dict[SSAValue, int]):
         raise ValueError(f"nothing has set the register %{register.name_hint or '?'} on the way here")
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A variable exchange that was prepared.
+
+    Attributes:
+        fields: of the instruction that did.
+        table: its metadata, as they were then.
+    """
+
+    fields: CollectiveFields
+    table: Array
+
+
 @dataclass(eq=False)
 class Core:
     """One core of one rank.
@@ -57,7 +70,7 @@ class Core:
         meeting: where it waits, if it does.
         jumps: how often it went from block to block since it last met others.
         turns: how often it came to each operation that it does with others.
-        prepared: the metadata of a variable exchange that was prepared and not triggered yet.
+        prepared: the variable exchange that was prepared and not triggered yet.
     """
 
     place: Place
@@ -68,7 +81,7 @@ class Core:
     meeting: Meeting | None = None
     jumps: int = 0
     turns: Counter[object] = field(default_factory=Counter)
-    prepared: Array | None = None
+    prepared: Prepared | None = None
 
     @property
     def ended(self) -> bool:
@@ -122,7 +135,10 @@ def _alu(core: Core, step: Step) -> None:
 
 
 def _load(core: Core, step: Step) -> None:
-    core.registers[step.result] = registers.wrapped(int(core.read(step.ins[0]).reshape(-1)[0]))
+    value = core.read(step.ins[0]).reshape(-1)[0]
+    if not np.isfinite(value) or np.iscomplexobj(value):
+        raise ValueError(f"a register cannot hold {value}")
+    core.registers[step.result] = registers.wrapped(int(value))
 
 
 def _store(core: Core, step: Step) -> None:

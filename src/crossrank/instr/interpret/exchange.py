@@ -62,6 +62,14 @@ class Member:
         return self.core.place[1] if self.fields.is_local else self.core.place[0]
 
 
+class FaultOf(ValueError):
+    """What one of the members did that cannot be, whoever came last."""
+
+    def __init__(self, member: Member, what: str) -> None:
+        super().__init__(what)
+        self.member = member
+
+
 class Exchange:
     """Computes collectives.
 
@@ -151,9 +159,7 @@ class Exchange:
         fields, count = members[0].fields, len(members)
         tables = []
         for member in members:
-            metadata = member.core.prepared if fields.phase == "trigger" else member.core.read(member.step.ins[1])
-            if metadata is None:
-                raise ValueError("nothing was prepared that could be triggered")
+            metadata = _prepared(member) if fields.phase == "trigger" else member.core.read(member.step.ins[1])
             tables.append(np.array(metadata).reshape(-1, count).astype(np.int64))
         columns = np.zeros(count, int) if fields.uniform_send else np.arange(count)
         sends = np.array([t[0][columns] for t in tables])
@@ -171,9 +177,10 @@ class Exchange:
                     room = target.size // count
                 start, place = int(starts[s, t]), int(places[s, t])
                 if min(size, start, place) < 0 or size > room or start + size > source.size:
-                    raise ValueError(
+                    raise FaultOf(
+                        members[s],
                         f"{members[s].title} sends {size} elements from {start} on of {source.size} to "
-                        f"{members[t].title}, which has room for {room}"
+                        f"{members[t].title}, which has room for {room}",
                     )
         operands = [
             [sources[n].reshape(-1), targets[n].reshape(-1), starts[n], sends[n], places[n], sends[:, n].copy()]
@@ -187,6 +194,20 @@ class Exchange:
                 table = np.array(member.core.read(operand)).reshape(-1, count)
                 table[2] = sends[:, n]
                 member.core.write(operand, table)
+
+
+def _prepared(member: Member) -> Array:
+    """The metadata that was prepared for what a member triggers."""
+    prepared = member.core.prepared
+    if prepared is None:
+        raise ValueError("nothing was prepared that could be triggered")
+    if any(getattr(prepared.fields, name) != getattr(member.fields, name) for name in _PREPARED):
+        raise ValueError("another exchange was prepared than is triggered")
+    return prepared.table
+
+
+_PREPARED = ("replica_groups", "has_rdispls", "recv_counts_known", "uniform_send")
+"""What an exchange is, whichever half of it says so."""
 
 
 def _routes(fields: CollectiveFields, ids: Sequence[int]) -> tuple[tuple[int, int], ...]:

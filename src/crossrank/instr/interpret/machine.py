@@ -27,9 +27,9 @@ from crossrank.instr.dialect import (
     TensorOp,
 )
 from crossrank.instr.interpret.code import Step, compiled
-from crossrank.instr.interpret.core import LOCAL, Core, Place
+from crossrank.instr.interpret.core import LOCAL, Core, Place, Prepared
 from crossrank.instr.interpret.deadlock import deadlock_message
-from crossrank.instr.interpret.exchange import Evaluate, Exchange, Member
+from crossrank.instr.interpret.exchange import Evaluate, Exchange, FaultOf, Member
 from crossrank.instr.interpret.memory import Memory
 from crossrank.instr.matching import Matching, is_signalled
 from crossrank.instr.program import Kernel
@@ -82,6 +82,7 @@ class Machine:
         limit: seconds that a compiled kernel may take.
         seed: draws which core goes on, and how far; None: in order, each as far as it can. A kernel whose results
             depend on it has a race.
+        backwards: let the last core of the last rank begin, and so on.
 
     Attributes:
         executed: how often each instruction class ran, over all cores.
@@ -95,6 +96,7 @@ class Machine:
         backend: str | Evaluate = "kernels",
         limit: float = 60.0,
         seed: int | None = None,
+        backwards: bool = False,
     ) -> None:
         if isinstance(backend, str) and backend not in BACKENDS:
             raise InputError(f"there is no backend {backend}", f"there are {', '.join(BACKENDS)}")
@@ -120,7 +122,7 @@ class Machine:
                 memories[program.index] = Memory(self._tensors[program.index], shared, memories)
                 place = (rank, program.index)
                 self.cores[place] = Core(place, memories[program.index], program.body.blocks[0])
-        self._ready = deque(self.cores.values())
+        self._ready = deque(reversed(self.cores.values()) if backwards else self.cores.values())
 
     # Running
 
@@ -213,6 +215,10 @@ class Machine:
                 return self._barrier(core, step)
             assert isinstance(inst, InstSend | InstRecv), inst.name
             return self._point_to_point(core, step)
+        except FaultOf as error:
+            raise RunError(f"{error.member.title}: {error.member.step.where}: {error}") from None
+        except MemoryError as error:
+            raise RunError(f"{self.title(core.place)}: {step.where}: there is not enough memory: {error}") from None
         except (ValueError, RunError) as error:
             raise RunError(f"{self.title(core.place)}: {step.where}: {error}") from None
 
@@ -262,7 +268,7 @@ class Machine:
         if match.phase == "prepare":
             if core.prepared is not None:
                 raise ValueError("another exchange was prepared and not triggered yet")
-            core.prepared = core.read(step.ins[1]).copy()
+            core.prepared = Prepared(step.fields, np.array(core.read(step.ins[1])))
             return True
 
         def who() -> list[Place]:
@@ -272,7 +278,7 @@ class Machine:
             # of the cores that do one operation together the first one's operands count
             speak = [(rank, c) for c in group] if match.is_local else [(r, match.cores[0]) for r in group]
             self._exchange.run([Member(self.cores[p], meeting.came[p], self.title(p)) for p in speak])
-            for place in meeting.came:
+            for place in meeting.came if match.phase == "trigger" else ():
                 self.cores[place].prepared = None
             return True
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from xdsl.ir import SSAValue
 
+from crossrank.arrays import check_room
 from crossrank.instr.compute.values import cast
 from crossrank.instr.dialect import AccessOp, TensorOp
 from crossrank.instr.kinds import Space
@@ -44,7 +45,9 @@ class Memory:
         place = self._shared if tensor.type.space is Space.SHARED_HBM else self._own
         if name not in place:
             fresh = 1 if tensor.type.dtype.name == "pred" else FRESH
-            place[name] = np.full(tensor.type.size * tensor.type.dtype.itemsize, fresh, np.uint8)
+            size = tensor.type.size * tensor.type.dtype.itemsize
+            check_room(size, f"the tensor {name}")
+            place[name] = np.full(size, fresh, np.uint8)
         return place[name]
 
     def whole(self, name: str) -> Array:

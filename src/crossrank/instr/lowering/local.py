@@ -18,7 +18,7 @@ from crossrank.instr.kinds import AluOp, CollectiveKind
 from crossrank.instr.lowering.editor import Editor, flag_written
 from crossrank.instr.lowering.fences import Fences, Touched
 from crossrank.instr.lowering.operations import Operation
-from crossrank.instr.lowering.places import Part, is_plain, may_overlap, memory_of
+from crossrank.instr.lowering.places import Part, is_plain, may_overlap, memory_of, tensors_of
 from crossrank.instr.lowering.recipes import RECIPES, Cut, Take
 from crossrank.instr.lowering.sb2sb import incompatibility
 from crossrank.remarks import Remarks
@@ -123,6 +123,7 @@ class Lowering:
     def sendrecv(self) -> None:
         """Kind 0: each core copies into the memory of the core that it sends to."""
         target = {core: self._at[core].fields.send_to_rank for core in self._cores}
+        self._settle({core: self._staged(core, remote=False) for core in self._cores})
         sent = {core: self._sources(core, remote=False)[0] for core in self._cores}
         landed = {core: self._landing(core, self._at[core].out_accesses[0]) for core in self._cores}
         self._fence(
@@ -157,6 +158,10 @@ class Lowering:
         """Kind 2: each core reduces its slice of what all have, and copies it to the others."""
         op, ordered = self._operation.fields.op, sorted(self._cores)
         count = range(len(self._at[self._cores[0]].out_accesses))
+        self._settle(
+            {core: self._at[core].in_accesses for core in self._cores},
+            {core: self._at[core].out_accesses for core in self._cores},
+        )
         work = {core: self._seeds(core) for core in self._cores}
         touched = {core: [memory_of(part.tensor, self._tensors) for part in work[core]] for core in self._cores}
         everything = [memory for memories in touched.values() for memory in memories]
@@ -190,6 +195,7 @@ class Lowering:
         """Kind 1, and the further kinds: each core copies, or reduces, what the others have into its destinations."""
         fields = self._operation.fields
         takes = {core: self._takes(core, place) for place, core in enumerate(self._cores)}
+        self._settle({core: self._staged(core, remote=True) for core in self._cores})
         parts = [[Part.of(a) for a in self._sources(core, remote=True)] for core in self._cores]
         given = [[memory_of(part.tensor, self._tensors) for part in member] for member in parts]
         self._fence(
@@ -216,9 +222,7 @@ class Lowering:
 
     def _takes(self, core: int, place: int) -> list[Take]:
         fields = self._at[core].fields
-        if fields.kind is CollectiveKind.SEND_RECV_CCE:
-            return [Take(tuple(self._cores.index(source) for source in fields.recv_from_ranks))]
-        return RECIPES[fields.kind](fields, place, len(self._cores))
+        return RECIPES[fields.kind](fields, place, self._cores)
 
     # Sources and destinations
 
@@ -241,16 +245,26 @@ class Lowering:
             sent = self._reach(core, self._temporary(core, "sent", inst.in_accesses[0]))
             self._reduce(core, sent, inst.in_accesses, fields.op)
             return [sent]
-        written = self._operands(written_only=True)
-        found = []
+        staged, found = self._staged(core, remote=remote), []
         for access in inst.in_accesses:
-            unsafe = any(may_overlap(access, out) for _, _, out in written.get(self._memory(access), ()))
-            if unsafe or (remote and not access.is_static):
+            if access in staged:
                 copy = self._reach(core, self._temporary(core, "staged", access))
                 self._copy(core, "stage", copy, access)
                 access = copy
             found.append(access)
         return found
+
+    def _staged(self, core: int, *, remote: bool) -> list[AccessOp]:
+        """The sources that a member copies, or reduces, before the others come to them."""
+        sources = self._at[core].in_accesses
+        if self._operation.fields.kind is CollectiveKind.PERMUTE_REDUCE_IMPLICIT:
+            return sources
+        written = self._operands(written_only=True)
+
+        def unsafe(access: AccessOp) -> bool:
+            return any(may_overlap(access, out) for _, _, out in written.get(self._memory(access), ()))
+
+        return [access for access in sources if unsafe(access) or (remote and not access.is_static)]
 
     def _landing(self, core: int, out: AccessOp) -> Part:
         """Where others (or several copies) write what a destination gets."""
@@ -328,6 +342,20 @@ class Lowering:
         redundant = self._fences.enough(self._cores, reads, writes)
         self._fenced = "no fence is needed before it" if redundant else "behind a fence"
         if not redundant:
+            self._barrier(self._cores)
+
+    def _settle(
+        self, read: Mapping[int, Sequence[AccessOp]], written: Mapping[int, Sequence[AccessOp]] | None = None
+    ) -> None:
+        """Let the members meet before they copy what others of them may have touched just now: shared HBM."""
+        reads, writes = (
+            {
+                core: [memory_of(t, self._tensors) for a in some for t in tensors_of(a) if t.type.space.is_shared]
+                for core, some in touched.items()
+            }
+            for touched in (read, written or {})
+        )
+        if any((*reads.values(), *writes.values())) and not self._fences.enough(self._cores, reads, writes):
             self._barrier(self._cores)
 
     def _barrier(self, cores: Sequence[int]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from crossrank.instr.fields import CollectiveFields
@@ -27,8 +27,8 @@ class Take:
     dst: Cut | None = None
 
 
-Recipe = Callable[[CollectiveFields, int, int], list[Take]]
-"""The pieces of the member at a position, in a group of some size."""
+Recipe = Callable[[CollectiveFields, int, Sequence[int]], list[Take]]
+"""The pieces of the member at a position among these cores."""
 
 
 def _dims(fields: CollectiveFields) -> tuple[int, int]:
@@ -37,34 +37,46 @@ def _dims(fields: CollectiveFields) -> tuple[int, int]:
     return dim, dim if fields.concat_dim is None else int(fields.concat_dim)
 
 
-def _reduce_scatter(fields: CollectiveFields, me: int, count: int) -> list[Take]:
+def _sendrecv_cce(fields: CollectiveFields, me: int, cores: Sequence[int]) -> list[Take]:
+    return [Take(tuple(map(cores.index, fields.recv_from_ranks)))]
+
+
+def _reduce_scatter(fields: CollectiveFields, me: int, cores: Sequence[int]) -> list[Take]:
+    count = len(cores)
     return [Take(tuple(range(count)), src=(_dims(fields)[0], me, count))]
 
 
-def _all_gather(fields: CollectiveFields, me: int, count: int) -> list[Take]:
+def _all_gather(fields: CollectiveFields, me: int, cores: Sequence[int]) -> list[Take]:
+    count = len(cores)
     return [Take((n,), dst=(_dims(fields)[0], n, count)) for n in range(count)]
 
 
-def _all_to_all(fields: CollectiveFields, me: int, count: int) -> list[Take]:
-    split, concat = _dims(fields)
+def _all_to_all(fields: CollectiveFields, me: int, cores: Sequence[int]) -> list[Take]:
+    (split, concat), count = _dims(fields), len(cores)
     return [Take((n,), (split, me, count), (concat, n, count)) for n in range(count)]
 
 
-def _ring(fields: CollectiveFields, me: int, count: int) -> list[Take]:
+def _pairs(fields: CollectiveFields, me: int, cores: Sequence[int]) -> list[Take]:
+    return [Take((cores.index(source),)) for source, target in fields.src_target_pairs if target == cores[me]]
+
+
+def _ring(fields: CollectiveFields, me: int, cores: Sequence[int]) -> list[Take]:
     step = -1 if fields.channel_id > 0 and fields.channel_id % 2 else 1
-    return [Take(((me - step) % count,))]
+    return [Take(((me - step) % len(cores),))]
 
 
-def _broadcast(fields: CollectiveFields, me: int, count: int) -> list[Take]:
+def _broadcast(fields: CollectiveFields, me: int, cores: Sequence[int]) -> list[Take]:
     return [Take((0,))]
 
 
 RECIPES: Mapping[CollectiveKind, Recipe] = {
+    CollectiveKind.SEND_RECV_CCE: _sendrecv_cce,
     CollectiveKind.REDUCE_SCATTER: _reduce_scatter,
     CollectiveKind.ALL_GATHER: _all_gather,
     CollectiveKind.ALL_TO_ALL: _all_to_all,
+    CollectiveKind.PERMUTE: _pairs,
     CollectiveKind.PERMUTE_IMPLICIT: _ring,
     CollectiveKind.PERMUTE_REDUCE_IMPLICIT: _ring,
     CollectiveKind.BROADCAST: _broadcast,
 }
-"""The kinds that are lowered beyond what the source lowers."""
+"""The kinds whose members take what they get; but for the first, the source does not lower them."""

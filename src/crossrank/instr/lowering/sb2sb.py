@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crossrank.instr.dialect import AccessOp
+from crossrank.instr.kinds import MULTI_CORE_ARCH
 from crossrank.instr.lowering.places import bytes_per_row
 from crossrank.instr.types import TensorType
 
@@ -10,7 +11,6 @@ MAX_BYTES_PER_PARTITION = 1024
 CORES = 2
 BASES = (0, 32, 64, 96)
 """The partitions at which an engine's access may begin."""
-ARCH = 30
 
 
 def incompatibility(
@@ -58,8 +58,8 @@ def incompatibility(
         return f"{size} bytes per partition (4 or more an element) are more than {MAX_BYTES_PER_PARTITION}"
     if size > max_bytes:
         return f"{size} bytes per partition (4 or more an element) are more than the {max_bytes} asked for"
-    if arch < ARCH:
-        return f"the architecture level is {arch}, not {ARCH} or more"
+    if arch < MULTI_CORE_ARCH:
+        return f"the architecture level is {arch}, not {MULTI_CORE_ARCH} or more"
     return None
 
 

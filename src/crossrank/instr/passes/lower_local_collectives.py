@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from crossrank.errors import InputError
 from crossrank.instr.kernel_pass import KernelPass
-from crossrank.instr.kinds import CollectiveKind
+from crossrank.instr.kinds import MULTI_CORE_ARCH, CollectiveKind
 from crossrank.instr.lowering.barriers import number_barriers
 from crossrank.instr.lowering.editor import Editor
 from crossrank.instr.lowering.fences import Fences
@@ -20,8 +21,6 @@ from crossrank.passes import option, register
 from crossrank.remarks import Remarks
 
 LOWERED = (CollectiveKind.SEND_RECV, CollectiveKind.SEND_RECV_CCE, CollectiveKind.ALL_REDUCE)
-ARCH = 30
-"""The first architecture level whose cores can meet."""
 
 
 @register
@@ -51,13 +50,19 @@ class LowerLocalCollectives(KernelPass):
     )
     all_kinds: bool = option(False, "lower the other local group collectives too, and not the all-reduce alone")
 
+    def __post_init__(self) -> None:
+        if self.sendrecv_to_gpsimd_max_bpp < 0:
+            given = f"sendrecv_to_gpsimd_max_bpp={self.sendrecv_to_gpsimd_max_bpp}"
+            raise InputError(f"pass {self.name}: {given} is below zero", "give a number of bytes, or 0: all go by DMA")
+
     def run(self, kernel: Kernel, remarks: Remarks) -> bool:
         """Lower; a rank of one core has nothing to lower."""
         programs = kernel.programs
         if kernel.lnc == 1:
             return False
-        if kernel.arch < ARCH:
-            remarks.declined(kernel.name, f"cores cannot meet at architecture level {kernel.arch}, below {ARCH}")
+        if kernel.arch < MULTI_CORE_ARCH:
+            reason = f"cores cannot meet at architecture level {kernel.arch}, below {MULTI_CORE_ARCH}"
+            remarks.declined(kernel.name, reason)
             return False
         if not same_flow(programs):
             remarks.declined(kernel.name, "its cores do not all have the same blocks")
