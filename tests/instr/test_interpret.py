@@ -455,6 +455,7 @@ def test_all_to_all_v():
         ([[[1, 2], [0, 7], [0, 0]], COUNTS[1]], {}, "rank 0 sends 2 elements from 7 on of 8 to rank 1"),
         ([[[1, 2**32 - 1], [0, 0], [0, 0]], COUNTS[1]], {}, "rank 0 sends 4294967295 elements"),
         (COUNTS, {"phases": ["trigger"]}, "nothing was prepared that could be triggered"),
+        (COUNTS, {"phases": ["prepare"]}, "it was prepared and never triggered"),
         (COUNTS, {"phases": ["prepare", "prepare"]}, "another exchange was prepared and not triggered yet"),
     ],
 )

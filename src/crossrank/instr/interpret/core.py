@@ -51,10 +51,12 @@ class Prepared:
     Attributes:
         fields: of the instruction that did.
         table: its metadata, as they were then.
+        where: the instruction, for messages.
     """
 
     fields: CollectiveFields
     table: Array
+    where: str
 
 
 @dataclass(eq=False)

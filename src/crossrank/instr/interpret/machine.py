@@ -145,6 +145,9 @@ class Machine:
             self._advance(self._ready.popleft())
         if not all(core.ended for core in self.cores.values()):
             raise RunError(deadlock_message(self))
+        for core in self.cores.values():
+            if core.prepared is not None:
+                raise RunError(f"{self.title(core.place)}: {core.prepared.where}: it was prepared and never triggered")
         return self._contents(self.kernel.outputs())
 
     def input_contents(self) -> list[list[Array]]:
@@ -268,7 +271,7 @@ class Machine:
         if match.phase == "prepare":
             if core.prepared is not None:
                 raise ValueError("another exchange was prepared and not triggered yet")
-            core.prepared = Prepared(step.fields, np.array(core.read(step.ins[1])))
+            core.prepared = Prepared(step.fields, np.array(core.read(step.ins[1])), step.where)
             return True
 
         def who() -> list[Place]:
