@@ -601,3 +601,16 @@ def test_collectives_by_hand():
 def test_numbers_of_ranks_and_cores_are_whole(options, text):
     with pytest.raises(InputError, match=f"{text}, not a whole number"):
         KernelBuilder(**options)
+
+
+def test_a_builder_makes_one_program_and_loops_by_registers():
+    b = KernelBuilder()
+    with pytest.raises(InputError, match="a loop goes on by a register, not by 1"), b.loop(lambda: 1):
+        pass
+    b = KernelBuilder()
+    b.finish()
+    with pytest.raises(InputError, match="the program was finished already"):
+        b.finish()
+    x = (b := KernelBuilder()).tensor((4, 4), "f32")
+    with pytest.raises(InputError, match="extents are lists of integers"):
+        b.broadcast_cc([x], [x], 24)

@@ -327,3 +327,15 @@ def test_a_bad_module_gives_one_plain_line(given, wanted):
         read_kernel(given)
     assert wanted in caught.value.what
     assert "\n" not in caught.value.what
+
+
+def test_what_stands_outside_of_the_programs():
+    """Values are of the program that makes them, and a module has nothing but programs."""
+    tensor = '%x = instr.tensor {name = "x", input = 0} : !instr.tensor<[2], f32, private_hbm>'
+    access = "%a = instr.access %x {offset = 0, pattern = [[1, 2]]}"
+    outside = f"builtin.module {{ {tensor}\n instr.program @p on 0 {{ instr.end }} }}"
+    with pytest.raises(InputError, match=r"instr.tensor stands outside of the programs"):
+        read_kernel(outside)
+    first, second = (f"instr.program @p{n} on {n} {{ {what}\n instr.end }}" for n, what in enumerate((tensor, access)))
+    with pytest.raises(InputError, match="%x is used before it is made"):
+        read_kernel(f"builtin.module attributes {{instr.lnc = #builtin.int<2>}} {{ {first}\n {second} }}")

@@ -341,7 +341,7 @@ class KernelBuilder(InstructionStream):
     ) -> Instruction:
         """Broadcast from the first of each group. ``broadcast_sizes``: the extents that are sent; empty: all."""
         common = self._grouped(srcs, dsts, replica_groups, dtype, dma_qos, is_local, name)
-        return self.insert_raw_cc(BroadcastOp(**common, broadcast_sizes=tuple(map(int, broadcast_sizes))))
+        return self.insert_raw_cc(BroadcastOp(**common, broadcast_sizes=integer_lists([broadcast_sizes], "extents")[0]))
 
     def broadcast_cc(
         self,

@@ -46,7 +46,7 @@ from xdsl.irdl import (
 )
 from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
-from xdsl.traits import IsTerminator
+from xdsl.traits import IsolatedFromAbove, IsTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from crossrank.collective.dtypes import dtype
@@ -188,6 +188,7 @@ class ProgramOp(IRDLOperation):
     sym_name = prop_def(StringAttr)
     core = prop_def(IntAttr)
     body = region_def()
+    traits = traits_def(IsolatedFromAbove())
 
     def __init__(self, name: str, core: int, body: Region) -> None:
         super().__init__(properties={"sym_name": StringAttr(name), "core": IntAttr(core)}, regions=[body])

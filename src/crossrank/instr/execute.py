@@ -36,7 +36,7 @@ class KernelOptions:
         backend: who computes collectives among ranks: ``kernels`` or ``oracle``.
         inputs: an ``.npz`` with inputs (and outputs to compare with); None: those of the file, or drawn ones.
         seed: for drawn inputs.
-        limit_s: seconds that a compiled kernel may take.
+        limit_s: seconds that a compiled kernel may take, and a loop in which a core meets nobody.
         tolerance: compare with this tolerance, relative to an output's largest value, instead of bit for bit.
         outputs: an ``.npz`` to save the rewritten kernel's outputs in.
     """

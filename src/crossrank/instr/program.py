@@ -141,6 +141,9 @@ class Kernel:
 
     def verify(self) -> None:
         """Raise an InputError where something cannot be."""
+        stray = next((op for op in self.module.ops if not isinstance(op, ProgramOp)), None)
+        if stray is not None:
+            raise InputError(f"{stray.name} stands outside of the programs", "put it into the program of a core")
         for program in self.programs:
             for last in (block.last_op for block in program.body.blocks):
                 if not isinstance(last, EndOp | JumpOp | BranchOp):

@@ -55,6 +55,7 @@ class InstructionStream:
         self._accesses: dict[tuple[object, ...], SSAValue] = {}
         self._inputs = 0
         self._outputs = 0
+        self._finished = False
         self._loops: list[int] = []
 
     # Tensors and what becomes of the program
@@ -97,6 +98,9 @@ class InstructionStream:
 
     def finish(self) -> ProgramOp:
         """The program; the builder is not to be used any more."""
+        if self._finished:
+            raise InputError("the program was finished already", "a builder makes one program")
+        self._finished = True
         if self._loops:
             raise InputError("a loop that runs on the device was left before its end", "Python cannot break out of it")
         self._block.add_op(EndOp())
@@ -126,6 +130,8 @@ class InstructionStream:
         self._loops.append(len(self._blocks))
         self._begin(before)
         condition = proceed()
+        if not isinstance(condition, Register):
+            raise InputError(f"a loop goes on by a register, not by {condition!r}", "let Python loop where it knows")
         self._block.add_op(BranchOp(condition.value, turn, after))
         self._begin(turn)
         yield condition

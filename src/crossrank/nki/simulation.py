@@ -39,7 +39,7 @@ class Simulation:
         arch: the architecture level.
         backend: who computes collectives, ``kernels`` or ``oracle``.
         as_documented: whether what the vendor's tools refuse is refused too.
-        limit: seconds that a compiled kernel may take.
+        limit: seconds that a compiled kernel may take, and a loop in which a core meets nobody.
     """
 
     function: Callable[..., Any]
@@ -150,7 +150,7 @@ def simulate(
         arch: the architecture level, 20, 30 or 40; by default the kernel's ``platform_target``, else 40.
         backend: who computes collectives: the compiled ``kernels``, or the ``oracle`` in NumPy.
         as_documented: refuse what the vendor's tools refuse and ours allow.
-        limit: seconds that a compiled kernel may take.
+        limit: seconds that a compiled kernel may take, and a loop in which a core meets nobody.
 
     Raises:
         InputError: what cannot be, with the line of the kernel; by the call, and so is RunError, a run that failed.

@@ -199,6 +199,20 @@ def test_all_reduces_of_any_number_of_cores(lnc: int, op: str, dtype: str) -> No
     check(kernel, LOWER, [[drawn((lnc, 4, 24), kernel.inputs()[0].type.dtype.numpy, lnc)]], seeds=2)
 
 
+@pytest.mark.parametrize("spaces", [("shared_hbm", "sbuf"), ("sbuf", "shared_hbm"), ("sbuf", "private_hbm")])
+def test_one_name_in_different_memories(spaces: tuple[str, str]) -> None:
+    def body(b: KernelBuilder, core: int) -> None:
+        x, sent = b.input("x", (8, 16), "f32", "shared_hbm"), b.tensor((8, 16), "f32", "sbuf")
+        got = b.tensor((8, 16), "f32", spaces[core], "got")
+        b.dma_copy(sent, x)
+        b.sendrecv(got, sent, 1 - core, 1 - core, 0)
+        out = b.tensor((2, 8, 16), "f32", "shared_hbm", "out")
+        b.dma_copy(out[core], got)
+        b.output(out)
+
+    check(kernel_of(body), LOWER, [[drawn((8, 16), np.float32, 1)]])
+
+
 @pytest.mark.parametrize("op", ["add", "max"])
 @pytest.mark.parametrize("lnc", [3, 4])
 def test_a_reducing_receive_takes_from_all_that_it_names(lnc: int, op: str) -> None:

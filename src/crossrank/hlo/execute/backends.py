@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from crossrank.collective.dtypes import PRED, S32, S64
+from crossrank.collective.dtypes import S32, S64
 from crossrank.collective.kinds import Kind, ReduceOp
 from crossrank.collective.pairs import SourceTargetPairs
 from crossrank.collective.semantics import Collective, evaluate_group
@@ -139,9 +139,8 @@ class CalledBack(ABC):
         """
 
     def serves(self, call: Call) -> bool:
-        """It serves everything that NumPy has a type for; elements below a byte lie packed in XLA's buffers."""
-        dtypes = {s.dtype for s in (*call.operands, *call.results)}
-        return all(t.numpy is not None and (t.bits >= 8 or t is PRED) for t in dtypes)
+        """It serves everything that NumPy has a type for."""
+        return call.fills_bytes
 
     def register(self, call: Call) -> int:
         """Make it known natively, with a function that evaluates one group."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
+from crossrank.collective.dtypes import PRED
 from crossrank.collective.kinds import Kind
 from crossrank.collective.pairs import SourceTargetPairs
 from crossrank.collective.semantics import Collective
@@ -31,6 +32,12 @@ class Call:
     collective: Collective
     operands: tuple[Shape, ...]
     results: tuple[Shape, ...]
+
+    @property
+    def fills_bytes(self) -> bool:
+        """Whether NumPy can see its buffers: elements below a byte (but for pred) lie packed in XLA's."""
+        dtypes = {s.dtype for s in (*self.operands, *self.results)}
+        return all(t.numpy is not None and (t.bits >= 8 or t is PRED) for t in dtypes)
 
 
 def call_of(i: Instruction, info: CollectiveInfo, config: ModuleConfig) -> Call:

@@ -186,7 +186,7 @@ class _Former:
 
     def _check(self, i: Instruction, operands: Sequence[Instruction], call: Call, *, ours: bool) -> Instruction:
         """Put a check behind a collective, where there are checks; returns what to take for it from here on."""
-        if self.checks is None:
+        if self.checks is None or not call.fills_bytes:
             return i
         users, c = list(i.users), i.computation
         results = [element(i, n) for n in range(len(call.results))] if i.shape.is_tuple else [i]

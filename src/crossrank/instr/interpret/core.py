@@ -71,6 +71,7 @@ class Core:
         registers: the values of its registers.
         meeting: where it waits, if it does.
         jumps: how often it went from block to block since it last met others.
+        looping_since: when that was first looked at.
         turns: how often it came to each operation that it does with others.
         prepared: the variable exchange that was prepared and not triggered yet.
     """
@@ -82,6 +83,7 @@ class Core:
     registers: Registers = field(default_factory=Registers)
     meeting: Meeting | None = None
     jumps: int = 0
+    looping_since: float = 0.0
     turns: Counter[object] = field(default_factory=Counter)
     prepared: Prepared | None = None
 

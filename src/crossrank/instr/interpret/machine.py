@@ -8,6 +8,7 @@ knows for whom.
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,8 +40,8 @@ Array = npt.NDArray[Any]
 
 BACKENDS: Mapping[str, Evaluate] = {"kernels": run_collective, "oracle": evaluate_group}
 """Who computes a collective: the compiled kernels, or its NumPy meaning."""
-JUMPS = 1_000_000
-"""How often a core may jump before it comes to the others again; more is taken for a loop without end."""
+JUMPS_A_LOOK = 1 << 12
+"""How often a core that meets nobody may jump before somebody looks how long that takes."""
 
 
 @dataclass(eq=False)
@@ -79,7 +80,7 @@ class Machine:
         kernel: what every rank runs.
         ranks: the ranks; all that the kernel is for if None.
         backend: ``kernels``, ``oracle``, or a function that computes a collective of one group.
-        limit: seconds that a compiled kernel may take.
+        limit: seconds that a compiled kernel may take, and a loop in which a core meets nobody.
         seed: draws which core goes on, and how far; None: in order, each as far as it can. A kernel whose results
             depend on it has a race.
         backwards: let the last core of the last rank begin, and so on.
@@ -107,6 +108,7 @@ class Machine:
         self.executed: Counter[str] = Counter()
         self._random = None if seed is None else random.Random(seed)
         evaluate_by = BACKENDS[backend] if isinstance(backend, str) else backend
+        self._limit = limit
         self._exchange = Exchange(partial(run_collective, limit=limit) if backend == "kernels" else evaluate_by)
         self._matching = Matching(kernel)
         self._code = compiled(kernel)
@@ -198,10 +200,20 @@ class Machine:
             taken = code.condition is None or core.registers[code.condition]
             core.block = code.then if taken else code.otherwise
             core.jumps += 1
-            if core.jumps > JUMPS:
-                raise RunError(
-                    f"{self.title(core.place)} jumped {JUMPS} times and neither waits nor ends: a loop without end?"
-                )
+            if core.jumps % JUMPS_A_LOOK == 0:
+                self._look_at_loop(core, code.steps)
+
+    def _look_at_loop(self, core: Core, steps: Sequence[Step]) -> None:
+        """End a core that has gone round and round for longer than the limit."""
+        now = time.monotonic()
+        if core.jumps == JUMPS_A_LOOK:
+            core.looping_since = now
+        if now - core.looping_since > self._limit:
+            where = f" at {steps[-1].where}" if steps else ""
+            raise RunError(
+                f"{self.title(core.place)} goes round{where} for {self._limit:g} s and neither waits nor ends: "
+                "a loop without end?"
+            )
 
     def _execute(self, core: Core, step: Step) -> bool:
         """Run one instruction; False where the core must wait."""

@@ -50,7 +50,7 @@ class Editor:
         """What this core calls another one's tensor: ``<tensor>_remote_<core>``; its own name where they share it."""
         tensor, name = part.tensor, part.tensor.fields.name
         own = self.tensors.get(name)
-        if tensor.type.space.is_shared and not tensor.fields.of and own is not None:
+        if own is not None and tensor.type.space.is_shared and own.type.space.is_shared and not tensor.fields.of:
             return own
         if tensor not in self._aliases:
             fields = TensorFields(self._named(f"{name}_remote_{part.core}"), core=part.core, of=name)
