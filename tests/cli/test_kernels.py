@@ -403,6 +403,21 @@ def test_a_deadlock_is_named(
 INPUTS = "def inputs(ranks, seed):\n    "
 BAD = {
     "no ranks": (SUM, "", "kernel.py does not say how many ranks it runs on"),
+    "inputs by name only": (
+        SUM + "\ndef inputs(ranks, seed): return {'x': 1}",
+        "",
+        "inputs() gives a dict, not a list",
+    ),
+    "rows differ": (
+        SUM + "\ndef expected(ranks, inputs): return [([[1.0], [1.0, 2.0]],)] * ranks",
+        "",
+        "expected() gives rank 0 a list that is no array: its rows differ",
+    ),
+    "byte order": (
+        SUM + "\ndef inputs(ranks, seed): return [(np.ones((4, 4), '>f4'), ranks)] * ranks",
+        "",
+        ">f4 has another byte order than this machine",
+    ),
     "no rank": (SUM, "--ranks 0", "--ranks 0: there is no run on fewer than one rank"),
     "too many": (SUM, "--ranks 99999999", "99999999 ranks have 99999999 cores, and one process here takes 65536 at"),
     "no inputs": (SUM.replace("def inputs", "def no_inputs"), "", "define inputs(ranks, seed)"),

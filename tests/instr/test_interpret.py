@@ -641,7 +641,7 @@ def test_inputs_are_checked_and_may_be_written():
     assert lists(machine.input_contents()) == [[100, 102, 104, 106]] * 2
     assert lists(given) == [[0, 1, 2, 3], [100, 101, 102, 103]]
     for inputs, message in (
-        (counted(1), "there are inputs for 1 ranks, and 2 ranks"),
+        (counted(1), "there are inputs for 1 rank, and 2 run"),
         ([[], []], "rank 0: 0 inputs are given, and the kernel takes 1"),
         (counted(2, 3), r"rank 0: input x is int32\[3\], and the kernel takes int32\[4\]"),
     ):

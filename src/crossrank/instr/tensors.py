@@ -36,7 +36,10 @@ def element_type(given: Any) -> DType:
     except (ValueError, TypeError):
         pass
     try:
-        return dtype_of(np.dtype(given))
+        wanted = np.dtype(given)
+        if not wanted.isnative:
+            raise InputError(f"{wanted} has another byte order than this machine", "convert the array: x.astype('=f4')")
+        return dtype_of(wanted)
     except (ValueError, TypeError):
         raise InputError(
             f"{given!r} is no element type", "give one of nki.language, NumPy or XLA: f32, bfloat16, …"

@@ -168,14 +168,14 @@ def _expectation(
         given = [_with_arrays(own, arrays) for own, arrays in zip(arguments, inputs, strict=True)]
         with _own_code(path):
             found = _for_each_rank(expected(len(inputs), given), "expected", len(inputs))
-            return [[np.asarray(a) for a in own] for own in found]
+            return [[_array(a, rank) for a in own] for rank, own in enumerate(found)]
 
     return call
 
 
 def _for_each_rank(found: Any, function: str, ranks: int) -> list[Any]:
     """What one of the file's functions gave, where it is a tuple for each rank."""
-    if not isinstance(found, Iterable):
+    if not isinstance(found, Iterable) or isinstance(found, dict):
         raise InputError(f"{function}() gives {_article(found)}, not a list with a tuple for each rank")
     by_rank = list(found)
     if len(by_rank) != ranks:
@@ -184,6 +184,13 @@ def _for_each_rank(found: Any, function: str, ranks: int) -> list[Any]:
         if not isinstance(own, (tuple, list, *((dict,) if function == "inputs" else ()))):
             raise InputError(f"{function}() gives rank {rank} {_article(own)}, not a tuple")
     return by_rank
+
+
+def _array(value: Any, rank: int) -> Array:
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise InputError(f"expected() gives rank {rank} {_article(value)} that is no array: its rows differ") from None
 
 
 def _by_name(kernel: Callable[..., Any], own: Any) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crossrank.collective.semantics import evaluate_group
-from crossrank.errors import InputError, RunError
+from crossrank.errors import InputError, RunError, counted
 from crossrank.instr.dialect import (
     InstCollectiveCompute,
     InstCoreBarrier,
@@ -163,7 +163,7 @@ class Machine:
     def _fill(self, inputs: Sequence[Sequence[Array]]) -> None:
         count = len(self.kernel.inputs())
         if len(inputs) != len(self.ranks):
-            raise InputError(f"there are inputs for {len(inputs)} ranks, and {len(self.ranks)} ranks")
+            raise InputError(f"there are inputs for {counted(len(inputs), 'rank')}, and {len(self.ranks)} run")
         for rank, given in zip(self.ranks, inputs, strict=True):
             if len(given) != count:
                 raise InputError(f"rank {rank}: {len(given)} inputs are given, and the kernel takes {count}")
