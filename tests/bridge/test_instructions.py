@@ -31,8 +31,8 @@ from crossrank.hlo.ffi.native import Native
 from crossrank.hlo.shape import Shape
 from crossrank.hlo.targets import CATALOGUE, NAMED_BY_THE_SOURCE, TARGETS
 from crossrank.instr.builder import KernelBuilder
-from crossrank.instr.dialect import InstCollectiveCompute, Instruction
 from crossrank.instr.fields import CollectiveFields
+from crossrank.instr.instructions import InstCollectiveCompute, Instruction
 from crossrank.instr.interpret import run_kernel
 from crossrank.instr.program import Kernel, read_kernel
 from crossrank.passes import parse_passes, pipeline, run_passes

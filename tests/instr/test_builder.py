@@ -11,8 +11,8 @@ from crossrank.collective.groups import parse_groups
 from crossrank.collective.kinds import ReduceOp
 from crossrank.errors import InputError
 from crossrank.instr import AluOp, CollectiveKind, KernelBuilder, parallel_state
-from crossrank.instr.dialect import InstCollectiveCompute, InstCoreBarrier
 from crossrank.instr.grid import ProgramAxis
+from crossrank.instr.instructions import InstCollectiveCompute, InstCoreBarrier
 from crossrank.instr.kinds import CcTypeHint
 from crossrank.instr.op_classes import KIND_OF
 from tests.instr.kernels import kernel, run

@@ -11,8 +11,9 @@ from xdsl.printer import Printer
 
 from crossrank.errors import InputError
 from crossrank.instr import Kernel, KernelBuilder, read_kernel
-from crossrank.instr.dialect import INSTRUCTIONS, context
+from crossrank.instr.dialect import context
 from crossrank.instr.fields import CollectiveFields, ComputeFields, CopyFields, parse_fields, print_fields
+from crossrank.instr.instructions import INSTRUCTIONS
 from crossrank.instr.kinds import AluOp, CcTypeHint, CollectiveDimension, CollectiveKind
 from tests.instr.kernels import TENSORS, kernel, text
 

@@ -31,7 +31,7 @@ from crossrank.hlo.module import Module
 from crossrank.hlo.shape import Shape
 from crossrank.hlo.targets import INFIXES, TARGETS, target_for
 from crossrank.instr.builder import KernelBuilder
-from crossrank.instr.dialect import InstCollectiveCompute
+from crossrank.instr.instructions import InstCollectiveCompute
 from crossrank.instr.kinds import AluOp, Space
 from crossrank.instr.program import Kernel
 from crossrank.instr.tensors import View

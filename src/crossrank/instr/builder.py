@@ -16,9 +16,9 @@ from typing import Any
 from crossrank.collective.groups import ReplicaGroups
 from crossrank.errors import InputError, counted
 from crossrank.instr import parallel_state
-from crossrank.instr.dialect import Instruction
 from crossrank.instr.fields import Pairs
 from crossrank.instr.grid import ProgramAxis, program_ids
+from crossrank.instr.instructions import Instruction
 from crossrank.instr.kinds import AluOp, Space
 from crossrank.instr.op_classes import (
     AllGatherOp,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from crossrank.instr.dialect import (
-    AccessOp,
+from crossrank.instr.fields import CollectiveFields, Pairs
+from crossrank.instr.instructions import (
     InstCollectiveCompute,
     InstCoreBarrier,
     InstGPSIMDSB2SB,
@@ -16,7 +16,7 @@ from crossrank.instr.dialect import (
     InstSend,
     InstTensorCompletion,
 )
-from crossrank.instr.fields import CollectiveFields, Pairs
+from crossrank.instr.operands import AccessOp
 from crossrank.instr.program import Kernel
 from crossrank.statistics import Totals
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from crossrank.collective.pairs import SourceTargetPairs
-from crossrank.instr.dialect import (
-    AccessOp,
+from crossrank.instr.fields import CollectiveFields
+from crossrank.instr.instructions import (
     InstCollectiveCompute,
     InstDMACopy,
     InstGPSIMDSB2SB,
@@ -26,7 +26,7 @@ from crossrank.instr.dialect import (
     Instruction,
     InstSend,
 )
-from crossrank.instr.fields import CollectiveFields
+from crossrank.instr.operands import AccessOp
 from crossrank.instr.program import Kernel
 
 Communicating = InstCollectiveCompute | InstSend | InstRecv

@@ -11,15 +11,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from crossrank.errors import InputError
-from crossrank.instr.dialect import (
-    InstCollectiveCompute,
-    InstCoreBarrier,
-    InstGetCurProcessingRankID,
-    InstGetGlobalRankId,
-    InstRecv,
-    Instruction,
-    InstSend,
-)
 from crossrank.instr.fields import (
     BarrierFields,
     CollectiveFields,
@@ -28,6 +19,15 @@ from crossrank.instr.fields import (
     PeerFields,
     RankFields,
     RingFields,
+)
+from crossrank.instr.instructions import (
+    InstCollectiveCompute,
+    InstCoreBarrier,
+    InstGetCurProcessingRankID,
+    InstGetGlobalRankId,
+    InstRecv,
+    Instruction,
+    InstSend,
 )
 from crossrank.instr.kinds import AluOp, CollectiveDimension, CollectiveKind
 from crossrank.instr.tensors import View

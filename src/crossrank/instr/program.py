@@ -12,18 +12,10 @@ from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from crossrank.errors import InputError
-from crossrank.instr.dialect import (
-    BranchOp,
-    EndOp,
-    InstCoreBarrier,
-    InstGPSIMDSB2SB,
-    Instruction,
-    JumpOp,
-    ProgramOp,
-    TensorOp,
-    context,
-)
+from crossrank.instr.dialect import BranchOp, EndOp, JumpOp, ProgramOp, context
 from crossrank.instr.fields import BarrierFields, CollectiveFields, PeerFields, RankFields, RingFields
+from crossrank.instr.instructions import InstCoreBarrier, InstGPSIMDSB2SB, Instruction
+from crossrank.instr.operands import TensorOp
 from crossrank.instr.verify import check_arch, check_members
 
 MOST_CORES = 1 << 16

@@ -16,23 +16,19 @@ from xdsl.utils.exceptions import VerifyException
 
 from crossrank.errors import InputError
 from crossrank.instr.compute import Value
-from crossrank.instr.dialect import (
-    AccessOp,
-    BranchOp,
-    EndOp,
+from crossrank.instr.dialect import BranchOp, EndOp, JumpOp, ProgramOp
+from crossrank.instr.fields import AccessFields, AluFields, ComputeFields, CopyFields, Fields, Pairs, TensorFields
+from crossrank.instr.instructions import (
     InstCompute,
     InstDMACopy,
     InstRegisterAlu,
     InstRegisterLoad,
     InstRegisterStore,
     Instruction,
-    JumpOp,
-    ProgramOp,
-    TensorOp,
 )
-from crossrank.instr.fields import AccessFields, AluFields, ComputeFields, CopyFields, Fields, Pairs, TensorFields
 from crossrank.instr.kinds import Space
 from crossrank.instr.op_classes import Op
+from crossrank.instr.operands import AccessOp, TensorOp
 from crossrank.instr.tensors import Register, View, element_type
 from crossrank.instr.types import TensorType
 

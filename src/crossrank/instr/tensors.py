@@ -20,8 +20,8 @@ from xdsl.ir import SSAValue
 from crossrank.collective.dtypes import DType, dtype, dtype_of
 from crossrank.errors import InputError
 from crossrank.instr.access import AccessPattern, Index, expanded
-from crossrank.instr.dialect import TensorOp
 from crossrank.instr.kinds import Space
+from crossrank.instr.operands import TensorOp
 
 if TYPE_CHECKING:
     from crossrank.instr.stream import InstructionStream

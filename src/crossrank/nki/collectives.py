@@ -15,7 +15,7 @@ from typing import Any
 
 from crossrank.errors import InputError
 from crossrank.instr.builder import KernelBuilder
-from crossrank.instr.dialect import Instruction
+from crossrank.instr.instructions import Instruction
 from crossrank.instr.kinds import Space
 from crossrank.instr.tensors import Register, View
 from crossrank.instr.trace import current

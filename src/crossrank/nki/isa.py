@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from crossrank.errors import InputError
 from crossrank.instr.compute import COMPUTATIONS
-from crossrank.instr.dialect import Instruction
+from crossrank.instr.instructions import Instruction
 from crossrank.instr.kinds import Space
 from crossrank.instr.tensors import Register, View
 from crossrank.instr.trace import current, tracing

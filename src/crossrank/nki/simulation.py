@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crossrank.errors import InputError, counted
-from crossrank.instr.dialect import InstCollectiveCompute
+from crossrank.instr.instructions import InstCollectiveCompute
 from crossrank.instr.interpret import Machine
 from crossrank.instr.inventory import written_inputs
 from crossrank.instr.program import Kernel

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from crossrank.errors import InputError
 from crossrank.instr.builder import KernelBuilder
-from crossrank.instr.dialect import Instruction, TensorOp
+from crossrank.instr.instructions import Instruction
+from crossrank.instr.operands import TensorOp
 from crossrank.instr.tensors import View
 from crossrank.instr.trace import current
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crossrank.instr.builder import KernelBuilder
-from crossrank.instr.dialect import InstTensorCompletion
+from crossrank.instr.instructions import InstTensorCompletion
 from crossrank.instr.lowering.flow import Flow
 from crossrank.instr.program import Kernel, read_kernel
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from crossrank.errors import RunError
 from crossrank.instr.builder import KernelBuilder
-from crossrank.instr.dialect import InstCollectiveCompute, InstCoreBarrier, Instruction
+from crossrank.instr.instructions import InstCollectiveCompute, InstCoreBarrier, Instruction
 from crossrank.instr.kinds import CollectiveKind
 from crossrank.instr.program import Kernel, read_kernel
 from crossrank.instr.tensors import DynamicSlice, View

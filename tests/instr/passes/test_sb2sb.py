@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from crossrank.instr.builder import KernelBuilder
-from crossrank.instr.dialect import AccessOp
 from crossrank.instr.lowering.sb2sb import effective_bytes, incompatibility
+from crossrank.instr.operands import AccessOp
 from crossrank.instr.tensors import DynamicSlice, View
 
 

@@ -9,8 +9,10 @@ from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
-from crossrank.instr.dialect import BranchOp, Instruction, JumpOp, ProgramOp, TensorOp
+from crossrank.instr.dialect import BranchOp, JumpOp, ProgramOp
+from crossrank.instr.instructions import Instruction
 from crossrank.instr.interpret.memory import Operand
+from crossrank.instr.operands import TensorOp
 from crossrank.instr.program import Kernel
 
 

@@ -13,7 +13,8 @@ from xdsl.ir import Block, SSAValue
 
 from crossrank.instr import registers
 from crossrank.instr.compute import Value, evaluate
-from crossrank.instr.dialect import (
+from crossrank.instr.fields import CollectiveFields, RingFields
+from crossrank.instr.instructions import (
     InstCompute,
     InstDMACopy,
     InstGetCurProcessingRankID,
@@ -25,7 +26,6 @@ from crossrank.instr.dialect import (
     Instruction,
     InstTensorCompletion,
 )
-from crossrank.instr.fields import CollectiveFields, RingFields
 from crossrank.instr.interpret.code import Step
 from crossrank.instr.interpret.memory import Memory, Operand
 

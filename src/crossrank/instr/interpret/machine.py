@@ -20,19 +20,14 @@ import numpy.typing as npt
 
 from crossrank.collective.semantics import evaluate_group
 from crossrank.errors import InputError, RunError, counted
-from crossrank.instr.dialect import (
-    InstCollectiveCompute,
-    InstCoreBarrier,
-    InstRecv,
-    InstSend,
-    TensorOp,
-)
+from crossrank.instr.instructions import InstCollectiveCompute, InstCoreBarrier, InstRecv, InstSend
 from crossrank.instr.interpret.code import Step, compiled
 from crossrank.instr.interpret.core import LOCAL, Core, Place, Prepared
 from crossrank.instr.interpret.deadlock import deadlock_message
 from crossrank.instr.interpret.exchange import Evaluate, Exchange, FaultOf, Member
 from crossrank.instr.interpret.memory import Memory
 from crossrank.instr.matching import Matching, is_signalled
+from crossrank.instr.operands import TensorOp
 from crossrank.instr.program import Kernel
 from crossrank.runtime.collectives import run_collective
 

@@ -15,8 +15,8 @@ from xdsl.ir import SSAValue
 
 from crossrank.arrays import check_room
 from crossrank.instr.compute.values import cast
-from crossrank.instr.dialect import AccessOp, TensorOp
 from crossrank.instr.kinds import Space
+from crossrank.instr.operands import AccessOp, TensorOp
 
 Array = npt.NDArray[Any]
 FRESH = 0xFF

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import replace
 
-from crossrank.instr.dialect import InstCoreBarrier
+from crossrank.instr.instructions import InstCoreBarrier
 from crossrank.instr.lowering.operations import aligned_blocks
 from crossrank.instr.program import Kernel
 

@@ -9,10 +9,12 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from crossrank.collective.dtypes import dtype
-from crossrank.instr.dialect import AccessOp, InstCoreBarrier, Instruction, ProgramOp, TensorOp
+from crossrank.instr.dialect import ProgramOp
 from crossrank.instr.fields import BarrierFields, Fields, TensorFields
+from crossrank.instr.instructions import InstCoreBarrier, Instruction
 from crossrank.instr.kinds import PARTITIONS, Space
 from crossrank.instr.lowering.places import Part
+from crossrank.instr.operands import AccessOp, TensorOp
 from crossrank.instr.types import TensorType
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 
-from crossrank.instr.dialect import Instruction
+from crossrank.instr.instructions import Instruction
 from crossrank.instr.lowering.places import Tensors, memory_of, tensors_of
 
 Touched = Mapping[int, Iterable[Hashable]]

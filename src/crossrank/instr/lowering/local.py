@@ -12,8 +12,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from crossrank.instr.dialect import AccessOp, InstCompute, InstDMACopy, InstGPSIMDSB2SB, Instruction
 from crossrank.instr.fields import ComputeFields, CopyFields, Fields
+from crossrank.instr.instructions import InstCompute, InstDMACopy, InstGPSIMDSB2SB, Instruction
 from crossrank.instr.kinds import AluOp, CollectiveKind
 from crossrank.instr.lowering.editor import Editor, flag_written
 from crossrank.instr.lowering.fences import Fences, Touched
@@ -21,6 +21,7 @@ from crossrank.instr.lowering.operations import Operation
 from crossrank.instr.lowering.places import Part, is_plain, may_overlap, memory_of, tensors_of
 from crossrank.instr.lowering.recipes import RECIPES, Cut, Take
 from crossrank.instr.lowering.sb2sb import incompatibility
+from crossrank.instr.operands import AccessOp
 from crossrank.remarks import Remarks
 
 SMALLEST_SCATTERED = 4

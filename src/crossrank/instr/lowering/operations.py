@@ -10,8 +10,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from crossrank.instr.dialect import InstCollectiveCompute, InstCoreBarrier, Instruction, ProgramOp
+from crossrank.instr.dialect import ProgramOp
 from crossrank.instr.fields import CollectiveFields
+from crossrank.instr.instructions import InstCollectiveCompute, InstCoreBarrier, Instruction
 from crossrank.instr.matching import Matching
 from crossrank.instr.program import Kernel
 

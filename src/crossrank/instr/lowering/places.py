@@ -6,8 +6,9 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from crossrank.instr.access import AccessPattern
-from crossrank.instr.dialect import AccessOp, ProgramOp, TensorOp
+from crossrank.instr.dialect import ProgramOp
 from crossrank.instr.fields import AccessFields
+from crossrank.instr.operands import AccessOp, TensorOp
 from crossrank.instr.types import TensorType
 
 Tensors = Mapping[int, Mapping[str, TensorOp]]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from crossrank.instr.dialect import AccessOp
 from crossrank.instr.kinds import MULTI_CORE_ARCH
 from crossrank.instr.lowering.places import bytes_per_row
+from crossrank.instr.operands import AccessOp
 from crossrank.instr.types import TensorType
 
 MAX_BYTES_PER_PARTITION = 1024

@@ -10,12 +10,14 @@ from typing import ClassVar
 from xdsl.ir import Block
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from crossrank.instr.dialect import AccessOp, Instruction, InstTensorCompletion, ProgramOp, TensorOp
+from crossrank.instr.dialect import ProgramOp
 from crossrank.instr.fields import Fields
+from crossrank.instr.instructions import Instruction, InstTensorCompletion
 from crossrank.instr.kernel_pass import KernelPass
 from crossrank.instr.lowering.flow import Flow
 from crossrank.instr.lowering.operations import flow_of, same_flow
 from crossrank.instr.lowering.places import Part
+from crossrank.instr.operands import AccessOp, TensorOp
 from crossrank.instr.program import Kernel
 from crossrank.passes import option, register
 from crossrank.remarks import Remarks
