@@ -11,6 +11,7 @@ from typing import Any
 
 from crossrank.bridge.instructions import extensions_of, kernels_of
 from crossrank.check.kernels import check_kernel
+from crossrank.cli.run import tell
 from crossrank.doors import Source
 from crossrank.errors import InputError
 from crossrank.files import write_bytes
@@ -46,13 +47,7 @@ def run(arguments: argparse.Namespace, source: Source, passes: Sequence[Pass[Any
     with terminal.progress() as progress:
         file = read_kernel_file(source, arguments.ranks, arguments.lnc, arguments.seed)
         report = run_kernel_file(file, passes, options, progress)
-    if arguments.remarks:
-        terminal.remarks(r for p in report.passes for r in p.remarks)
-    if arguments.json:
-        print(json.dumps(report.as_dict(), indent=2))
-    else:
-        show_kernel_run(report)
-    return 0 if report.equal else 1
+    return tell(arguments, report, show_kernel_run)
 
 
 def opt(arguments: argparse.Namespace, source: Source, passes: list[Pass[Any]]) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
+from typing import Any
 
 from crossrank.cli.options import (
     DEFAULT_PIPELINES,
@@ -100,10 +102,15 @@ def main(arguments: argparse.Namespace) -> int:
         report = (
             run_module(files[0], passes, options, progress) if one else run_program(files, passes, options, progress)
         )
+    return tell(arguments, report, show_run)
+
+
+def tell(arguments: argparse.Namespace, report: Any, show: Callable[[Any], None]) -> int:
+    """Say what came of a run, whichever door it went by; 0 where all is equal, else 1."""
     if arguments.remarks:
         terminal.remarks(r for p in report.passes for r in p.remarks)
     if arguments.json:
         print(json.dumps(report.as_dict(), indent=2))
     else:
-        show_run(report)
+        show(report)
     return 0 if report.equal else 1
