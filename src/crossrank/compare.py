@@ -266,12 +266,13 @@ def odd_values(outputs: Sequence[dict[str, Any]]) -> list[str]:
     found = []
     dead = [output_name(o) for o in outputs if o["all_nan"]]
     if dead:
-        found.append(f"output {_listed(dead)}: every element is NaN, so that equality proves nothing there")
+        found.append(f"output {listed(dead)}: every element is NaN, so that equality proves nothing there")
     odd = [output_name(o) for o in outputs if not o["finite"] and not o["all_nan"]]
     if odd:
-        found.append(f"output {_listed(odd)}: NaN or infinity among the values")
+        found.append(f"output {listed(odd)}: NaN or infinity among the values")
     return found
 
 
-def _listed(names: list[str], most: int = 8) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def listed(names: Sequence[object], between: str = ", ", most: int = 8) -> str:
+    """The first of them, and how many more there are."""
+    return between.join(map(str, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")

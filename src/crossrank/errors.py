@@ -31,3 +31,9 @@ class Ended(SystemExit):
 
 class RunError(Exception):
     """A run that failed by itself: a limit, a kernel, a compiler, a rank (exit status 3)."""
+
+
+def ask(holds: object, what: str, remedy: str = "") -> None:
+    """Raise an InputError where something does not hold."""
+    if not holds:
+        raise InputError(what, remedy)

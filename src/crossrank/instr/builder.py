@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from crossrank.collective.groups import ReplicaGroups
-from crossrank.errors import InputError, counted
+from crossrank.errors import InputError, ask, counted
 from crossrank.instr import parallel_state
 from crossrank.instr.fields import Pairs
 from crossrank.instr.grid import ProgramAxis, program_ids
@@ -116,14 +116,14 @@ class KernelBuilder(InstructionStream):
         if isinstance(groups, ReplicaGroups):
             groups = groups.expand()
         found = integer_lists(groups, "replica groups")
-        check_groups(found, _ask)
-        check_members([m for g in found for m in g], self.lnc if is_local else self.world_size, is_local, _ask)
+        check_groups(found, ask)
+        check_members([m for g in found for m in g], self.lnc if is_local else self.world_size, is_local, ask)
         return found
 
     def _pairs(self, pairs: Routes, is_local: bool = False) -> Pairs:
         found = integer_lists(pairs, "source-target pairs")
-        check_pairs(found, _ask)
-        check_members([m for p in found for m in p], self.lnc if is_local else self.world_size, is_local, _ask)
+        check_pairs(found, ask)
+        check_members([m for p in found for m in p], self.lnc if is_local else self.world_size, is_local, ask)
         return found
 
     def _typed(self, srcs: Sequence[View], dsts: Sequence[View], dtype: Any) -> dict[str, Any]:
@@ -564,9 +564,9 @@ class KernelBuilder(InstructionStream):
         return self._barrier(cores, engine, name)
 
     def _barrier(self, cores: Sequence[int], engine: str = "gpsimd", name: str | None = None) -> Instruction:
-        check_arch(self.arch, "core_barrier", _ask)
+        check_arch(self.arch, "core_barrier", ask)
         (found,) = integer_lists([cores], "cores")
-        check_members(found, self.lnc, True, _ask)
+        check_members(found, self.lnc, True, ask)
         semaphore = self.tensor((1, 1), "u32", Space.SBUF, f"semaphore-{self._count('semaphore')}")
         (data,) = self.combine_tiles([semaphore])
         inst = self.insert(CoreBarrierOp(data=data, cores=found, engine=engine, name=name))
@@ -702,8 +702,3 @@ def _integer(value: Any, text: str) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or isinstance(value, Register):
         raise InputError(text)
     return int(value)
-
-
-def _ask(holds: object, text: str) -> None:
-    if not holds:
-        raise InputError(text)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from crossrank.arrays import Array, save_arrays
-from crossrank.collective.dtypes import DType, dtype_of
-from crossrank.compare import Tolerance, compare_given, compare_outputs, is_infinite, is_nan
-from crossrank.errors import InputError, RunError, counted
+from crossrank.compare import Tolerance, compare_given, compare_outputs, is_infinite, is_nan, listed
+from crossrank.errors import InputError, RunError
+from crossrank.instr.expected import as_returned, by_output
 from crossrank.instr.files import ByRank, KernelFile, drawn_inputs, given_inputs, written_only
 from crossrank.instr.interpret import Machine
 from crossrank.instr.inventory import inventory, measure, private_outputs
@@ -56,7 +56,7 @@ class KernelReport:
     Attributes:
         result: the rewritten kernel against the original, as `compare_outputs` says it.
         expected: the rewritten kernel against what the file or the ``.npz`` expects; None: they expect nothing.
-        odd: what a reader should know of the outputs although they are equal.
+        warnings: what a reader should know although nothing differs.
         unordered: where outputs depend on which core goes first (see `order_dependence`); None: nowhere.
     """
 
@@ -73,7 +73,7 @@ class KernelReport:
     expected: dict[str, Any] | None
     time_ms: dict[str, float]
     unordered: dict[str, Any] | None = None
-    odd: tuple[str, ...] = ()
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
@@ -81,11 +81,6 @@ class KernelReport:
         return self.unordered is None and bool(
             self.result["equal"] and (self.expected is None or self.expected["equal"])
         )
-
-    @property
-    def warnings(self) -> list[str]:
-        """What a reader should know although nothing differs."""
-        return list(self.odd)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON data with stable keys."""
@@ -152,8 +147,8 @@ def run_kernel_file(
         )
     seen = after
     if not given and file.expected is not None:
-        seen = _as_returned(file, after)
-        given = _by_output(file, file.expected(inputs), seen, len(written))
+        seen = as_returned(file, after)
+        given = by_output(file, file.expected(inputs), seen, len(written))
     if options.outputs is not None:
         _save(options.outputs, after)
     reassociated = any(p.reassociates and r.changed for p, r in zip(passes, results, strict=True))
@@ -172,7 +167,7 @@ def run_kernel_file(
         expected=compare_given(given, seen, within) if given else None,
         time_ms={"original": original_ms, "rewritten": rewritten_ms},
         unordered=unordered,
-        odd=tuple(_odd(file, after)),
+        warnings=list(_odd(file, after)),
     )
 
 
@@ -203,66 +198,6 @@ def _types(kernel: Kernel) -> set[str]:
     return {e.dtype for e in inventory(kernel) if e.dtype is not None}
 
 
-def _as_returned(file: KernelFile, after: list[list[Array]]) -> list[list[Array]]:
-    """The outputs as the kernel's Python returned them: views of their tensors."""
-    forms = file.returned or ()
-    seen = [[a.view(dtype).reshape(shape) for a in after[n]] for n, (shape, dtype) in enumerate(forms)]
-    return [*seen, *after[len(forms) :]]
-
-
-def _by_output(file: KernelFile, expected: ByRank, after: list[list[Array]], written: int) -> dict[int, list[Array]]:
-    """What is expected, by output: in its type, or floats in one that holds what was given."""
-    least = len(after) - written
-    columns: dict[int, list[Array]] = {}
-    for rank, arrays in enumerate(expected):
-        if not least <= len(arrays) <= len(after) or len(arrays) != len(expected[0]):
-            wanted = counted(least, "output") + (f" and writes {written} of its inputs" if written else "")
-            raise InputError(
-                f"{file.path}: expected() gives {counted(len(arrays), 'array')} for rank {rank}, "
-                f"and the kernel gives {wanted}"
-            )
-        for n, array in enumerate(arrays):
-            like = after[n][rank]
-            what = f"{file.path}: expected() gives {array.dtype}{list(array.shape)} for output {n} of rank {rank}"
-            if array.shape != like.shape:
-                raise InputError(f"{what}, and the kernel gives {like.dtype}{list(like.shape)}", "give it that shape")
-            columns.setdefault(n, []).append(_comparable(array, like, what))
-    return columns
-
-
-def _comparable(array: Array, like: Array, what: str) -> Array:
-    """What is expected of an output, nothing lost: integers and predicates in its type, floats in that or a wide one.
-
-    Raises:
-        InputError: it is no number, or one that such an output cannot be.
-    """
-    given, wanted = _dtype(array), _dtype(like)
-    if given is None:
-        raise InputError(f"{what}: not numbers", "give arrays of numbers, as the kernel does")
-    if given is wanted:
-        return array
-    if given.is_complex and not (wanted is not None and wanted.is_complex):
-        raise InputError(f"{what}, and the kernel gives {like.dtype}", "give real numbers")
-    if wanted is not None and wanted.is_complex:
-        return array.astype(np.complex128)
-    if wanted is not None and wanted.is_float:
-        return array.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        held = array.astype(like.dtype)
-    lost = [a for a, b in zip(array.ravel().tolist(), held.ravel().tolist(), strict=True) if a != b]
-    if lost:
-        raise InputError(f"{what}, and in it {lost[0]}, which {like.dtype} cannot be")
-    return held
-
-
-def _dtype(array: Array) -> DType | None:
-    """The element type; None where it is none of ours."""
-    try:
-        return dtype_of(array.dtype)
-    except ValueError:
-        return None
-
-
 def _odd(file: KernelFile, after: list[list[Array]]) -> Iterator[str]:
     """What a reader should know of outputs although they are equal."""
     kernel = file.kernel
@@ -270,7 +205,7 @@ def _odd(file: KernelFile, after: list[list[Array]]) -> Iterator[str]:
         returns = file.returns or "nothing"
         yield f"the kernel returns {returns} and writes none of its inputs: there is nothing to compare"
     for n, cores in private_outputs(kernel).items():
-        yield f"output {n} is each core's own, on cores {_listed(cores)}: that of core {cores[0]} counts"
+        yield f"output {n} is each core's own, on cores {listed(cores, ',')}: that of core {cores[0]} counts"
     for n, by_rank in enumerate(after):
         nan = [is_nan(a) for a in by_rank]
         dead = [r for r, found in enumerate(nan) if found.size and found.all()]
@@ -286,12 +221,7 @@ def _odd(file: KernelFile, after: list[list[Array]]) -> Iterator[str]:
 def _ranks(ranks: Sequence[int], world: int) -> str:
     if len(ranks) == world:
         return "all ranks" if world > 1 else "the only rank"
-    return f"rank{'s' if len(ranks) > 1 else ''} {_listed(ranks)}"
-
-
-def _listed(numbers: Sequence[int], most: int = 8) -> str:
-    more = f" and {len(numbers) - most} more" if len(numbers) > most else ""
-    return ",".join(map(str, numbers[:most])) + more
+    return f"rank{'s' if len(ranks) > 1 else ''} {listed(ranks, ',')}"
 
 
 def _save(path: str, outputs: Sequence[Sequence[Array]]) -> None:

@@ -6,7 +6,7 @@ may seem well. So a kernel is run in others too: backwards, and in some that are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crossrank.arrays import Array
@@ -29,12 +29,9 @@ def order_dependence(what: str, outputs: Outputs, run: Callable[[Order], Outputs
         outputs: what the cores gave in order.
         run: gives the outputs in another order.
     """
-    return next(_dependences(what, outputs, run), None)
-
-
-def _dependences(what: str, outputs: Outputs, run: Callable[[Order], Outputs]) -> Iterator[dict[str, Any]]:
     for order in ORDERS:
         difference = compare_outputs(outputs, run(order), None)["first_difference"]
         if difference is not None:
             named = "backwards" if order.get("backwards") else f"drawn from seed {order['seed']}"
-            yield {"kernel": what, "order": named, "first_difference": difference}
+            return {"kernel": what, "order": named, "first_difference": difference}
+    return None

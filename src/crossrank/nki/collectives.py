@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from crossrank.errors import InputError
+from crossrank.errors import InputError, ask
 from crossrank.instr.builder import KernelBuilder
 from crossrank.instr.instructions import Instruction
 from crossrank.instr.kinds import Space
 from crossrank.instr.tensors import Register, View
 from crossrank.instr.trace import current
 from crossrank.nki.operators import value
-from crossrank.nki.state import NkiInstruction, PreparedInstruction, ask, is_documented, state
+from crossrank.nki.state import NkiInstruction, PreparedInstruction, is_documented, state
 
 MAX_CHANNELS = 4
 """Channels of an implicit permute, where a group is all ranks; else 2."""

@@ -15,7 +15,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any, ParamSpec, TypeVar
 
-from crossrank.errors import InputError
+from crossrank.errors import InputError, ask
 from crossrank.instr.compute import COMPUTATIONS
 from crossrank.instr.instructions import Instruction
 from crossrank.instr.kinds import Space
@@ -38,7 +38,7 @@ from crossrank.nki.constants import vector_engine as vector_engine
 from crossrank.nki.kernel import ARCHITECTURES
 from crossrank.nki.limits import NkiValidationError as NkiValidationError
 from crossrank.nki.operators import Operator, value
-from crossrank.nki.state import NkiInstruction, ask, is_documented, state
+from crossrank.nki.state import NkiInstruction, is_documented, state
 
 
 def get_nc_version() -> nc_version:

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crossrank.errors import InputError, counted
+from crossrank.errors import InputError, ask, counted
 from crossrank.instr.instructions import InstCollectiveCompute
 from crossrank.instr.interpret import Machine
 from crossrank.instr.inventory import written_inputs
 from crossrank.instr.program import Kernel
 from crossrank.instr.trace import Traced, arrays_in, name_of, trace
 from crossrank.nki.kernel import ARCHITECTURES, JitKernel, axes_of
-from crossrank.nki.state import ask, documented
+from crossrank.nki.state import documented
 
 Array = npt.NDArray[Any]
 

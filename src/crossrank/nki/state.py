@@ -132,9 +132,3 @@ def documented(refuse: bool) -> Iterator[None]:
         yield
     finally:
         _documented.reset(token)
-
-
-def ask(holds: object, what: str, remedy: str = "") -> None:
-    """Raise an InputError where something does not hold."""
-    if not holds:
-        raise InputError(what, remedy)
