@@ -6,6 +6,7 @@ classes of the source, ``ShardOp`` and ``CollectiveComputeOp``, have no builder 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -34,7 +35,7 @@ from crossrank.instr.tensors import View
 
 
 @dataclass(frozen=True, kw_only=True)
-class Op:
+class Op(ABC):
     """What the builder inserts: operands and routing, checked as it is made.
 
     Attributes:
@@ -57,9 +58,9 @@ class Op:
         return ()
 
     @property
+    @abstractmethod
     def fields(self) -> Fields:
         """The fields of its instruction."""
-        raise NotImplementedError
 
     @property
     def title(self) -> str:

@@ -266,8 +266,9 @@ def _prepare(function: str, *given: Any) -> PreparedInstruction:
     *arguments, name = given
     checked = _checked_exchange(function, *arguments)
     inserted = current().all_to_all_v_cc_raw(**checked, phase="prepare", name=_name(name))
-    state().prepared = PreparedInstruction(inserted.label, (inserted,), function, checked)
-    return state().prepared  # type: ignore[return-value]
+    prepared = PreparedInstruction(inserted.label, (inserted,), function, checked)
+    state().prepared = prepared
+    return prepared
 
 
 def _trigger(function: str, prepared: NkiInstruction, name: str | None) -> NkiInstruction:

@@ -130,9 +130,9 @@ def flag_written(tensor: TensorOp) -> None:
         tensor.fields = replace(tensor.fields, written_by_peer=True)
 
 
-def _erase_unused(access: Operation) -> None:
+def _erase_unused(access: Operation | Block) -> None:
     if isinstance(access, AccessOp) and access.parent is not None and access.result.first_use is None:
         index = access.index
         Rewriter.erase_op(access)
         if index is not None:
-            _erase_unused(index.owner)  # type: ignore[arg-type]
+            _erase_unused(index.owner)
