@@ -11,7 +11,7 @@
 
 namespace crossrank {
 
-const Fabric ThreadGroup::kFabric = {read, write, notify, wait, fence, barrier, claim};
+const Fabric ThreadGroup::kFabric = {read, write, notify, wait, nullptr, fence, barrier, claim};
 
 ThreadGroup::ThreadGroup(uint32_t size, uint32_t slots, const Tensor* tensors, uint64_t stream_above, double limit_s,
                          bool staged)
@@ -28,7 +28,7 @@ ThreadGroup::ThreadGroup(uint32_t size, uint32_t slots, const Tensor* tensors, u
 }
 
 CommContext ThreadGroup::context(uint32_t rank) {
-  return {&kFabric, this, peers_.data(), stream_above_, rank, size_, slots_};
+  return {&kFabric, this, peers_.data(), stream_above_, rank, size_, slots_, nullptr};
 }
 
 const std::vector<Slot> ThreadGroup::arguments(uint32_t rank, CommContext* ctx) const {

@@ -1,7 +1,9 @@
 // What a kernel is given: an argument array, the tensors in it, and the communication context behind them.
 //
 // Slots 0..n-1 of the array are tensors, slot n is the CommContext of one group. How many ranks there are is read from
-// the context, never from an argument, and every table in it is sized by the group.
+// the context, never from an argument, and every table in it is sized by the group. Kernels of the program level may have
+// several contexts (one for each distributed tensor among their parameters), then their scalars, and at the end their
+// Launch.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,9 +20,20 @@ struct Tensor {
 
 struct CommContext;
 
+// One block of a launch: what a kernel may ask about itself, and what it says of itself to people.
+struct Launch {
+  uint32_t block, blocks;  // this one, of how many
+  uint32_t line;           // of the author's source; set before whatever can wait or fail
+  char fault[244];         // what went wrong, in words, where the kernel returns kBadCall
+  void* state;             // the runtime's own
+};
+
 union Slot {
   const Tensor* tensor;
   CommContext* context;
+  int64_t integer;  // scalars: integers and predicates
+  double real;      // floats
+  Launch* launch;
 };
 
 // What a kernel returns, and every call that can wait.
@@ -49,6 +62,8 @@ struct Fabric {
   Status (*write)(CommContext*, uint32_t slot, uint32_t rank, Range, const void* from);
   Status (*notify)(CommContext*, uint32_t slot, uint32_t rank, uint64_t cell, int32_t value, Notify);
   Status (*wait)(CommContext*, uint32_t slot, uint64_t cell, int32_t value, Compare);
+  // The task is not over before the own cell is at least `value`; returns at once. Null where there are no tasks.
+  Status (*defer)(CommContext*, uint32_t slot, uint64_t cell, int32_t value);
   Status (*fence)(CommContext*);
   Status (*barrier)(CommContext*);
   // The next piece of work that no rank has claimed since the last barrier. Null where ranks share no counter.
@@ -63,6 +78,7 @@ struct CommContext {
   uint32_t rank;
   uint32_t size;
   uint32_t slots;
+  Launch* launch;         // whose context it is; null where nothing is launched in blocks
 };
 
 // Bytes of one element, by the number of its type in XLA's PrimitiveType; 0 for a type that no kernel knows.

@@ -69,6 +69,11 @@ inline Status wait(CommContext* ctx, uint32_t slot, uint64_t cell, int32_t value
   return ctx->fabric->wait(ctx, slot, cell, value, how);
 }
 
+// Let the task that this kernel runs for be over only when the own cell is at least `value`; returns at once.
+inline Status defer(CommContext* ctx, uint32_t slot, uint64_t cell, int32_t value) {
+  return ctx->fabric->defer ? ctx->fabric->defer(ctx, slot, cell, value) : kBadCall;
+}
+
 // Everything put before it has arrived at its peer when it returns.
 inline Status fence(CommContext* ctx) { return ctx->fabric->fence(ctx); }
 

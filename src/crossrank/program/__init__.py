@@ -1,0 +1,1 @@
+"""Programs of many ranks: HOST, CHIP and InCore functions over windows and signals."""

@@ -1,0 +1,160 @@
+"""Windows and who shares them."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import IndexType, StringAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, prop_def, result_def, traits_def, var_operand_def
+from xdsl.traits import Pure
+
+from crossrank.program.dialect.tensors import Values, ask, shaped
+from crossrank.program.types import CommCtxType, DistTensorType, WindowBufferType
+
+
+@irdl_op_definition
+class WorldSizeOp(IRDLOperation):
+    """How many devices the program runs on (HOST only)."""
+
+    name = "program.world_size"
+    result = result_def(IndexType)
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__(result_types=[IndexType()])
+
+
+@irdl_op_definition
+class AllocWindowOp(IRDLOperation):
+    """A buffer of so many bytes on each device that uses it, zero-filled (HOST only); its name is the author's."""
+
+    name = "program.alloc_window_buffer"
+    sym_name = prop_def(StringAttr)
+    size = operand_def(IndexType)
+    result = result_def(WindowBufferType)
+    assembly_format = "$sym_name `,` $size attr-dict"
+
+    def __init__(self, name: str, size: SSAValue) -> None:
+        super().__init__(operands=[size], properties={"sym_name": StringAttr(name)}, result_types=[WindowBufferType()])
+
+    @property
+    def window(self) -> str:
+        """The buffer's name."""
+        return self.sym_name.data
+
+    def verify_(self) -> None:
+        """It has a name."""
+        ask(self.window, "pld.alloc_window_buffer requires a non-empty 'name' kwarg")
+
+
+@irdl_op_definition
+class WindowOp(IRDLOperation):
+    """A buffer as a distributed tensor, from the buffer's start (HOST only)."""
+
+    name = "program.window"
+    buffer = operand_def(WindowBufferType)
+    extents = var_operand_def(IndexType)
+    result = result_def(DistTensorType)
+    assembly_format = "$buffer `[` $extents `]` attr-dict `:` type($result)"
+
+    def __init__(self, buffer: SSAValue, extents: Values, type: DistTensorType) -> None:
+        super().__init__(operands=[buffer, extents], result_types=[type])
+
+    def verify_(self) -> None:
+        """An extent for each dimension."""
+        ask(len(self.extents) == len(shaped(self.result).shape), "pld.window: one extent for each dimension")
+
+
+@irdl_op_definition
+class GetCommCtxOp(IRDLOperation):
+    """The context of a distributed tensor's domain."""
+
+    name = "program.get_comm_ctx"
+    source = operand_def(DistTensorType)
+    result = result_def(CommCtxType)
+    traits = traits_def(Pure())
+    assembly_format = "$source attr-dict `:` type($source)"
+
+    def __init__(self, source: SSAValue) -> None:
+        super().__init__(operands=[source], result_types=[CommCtxType()])
+
+
+@irdl_op_definition
+class RankOp(IRDLOperation):
+    """This rank's number within a domain (InCore only)."""
+
+    name = "program.rank"
+    ctx = operand_def(CommCtxType)
+    result = result_def(IndexType)
+    traits = traits_def(Pure())
+    assembly_format = "$ctx attr-dict"
+
+    def __init__(self, ctx: SSAValue) -> None:
+        super().__init__(operands=[ctx], result_types=[IndexType()])
+
+
+@irdl_op_definition
+class NumRanksOp(IRDLOperation):
+    """How many ranks a domain has (InCore only)."""
+
+    name = "program.nranks"
+    ctx = operand_def(CommCtxType)
+    result = result_def(IndexType)
+    traits = traits_def(Pure())
+    assembly_format = "$ctx attr-dict"
+
+    def __init__(self, ctx: SSAValue) -> None:
+        super().__init__(operands=[ctx], result_types=[IndexType()])
+
+
+@irdl_op_definition
+class BlockIndexOp(IRDLOperation):
+    """Which block of its launch this is (InCore only)."""
+
+    name = "program.block_idx"
+    result = result_def(IndexType)
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__(result_types=[IndexType()])
+
+
+@irdl_op_definition
+class NumBlocksOp(IRDLOperation):
+    """How many blocks its launch has (InCore only)."""
+
+    name = "program.block_num"
+    result = result_def(IndexType)
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__(result_types=[IndexType()])
+
+
+@irdl_op_definition
+class SymbolOp(IRDLOperation):
+    """The value of a symbolic extent, bound by the arguments of the function that has it among its parameters."""
+
+    name = "program.symbol"
+    symbol = prop_def(StringAttr)
+    result = result_def(IndexType)
+    traits = traits_def(Pure())
+    assembly_format = "$symbol attr-dict"
+
+    def __init__(self, symbol: str) -> None:
+        super().__init__(properties={"symbol": StringAttr(symbol)}, result_types=[IndexType()])
+
+
+OPS = (
+    WorldSizeOp,
+    AllocWindowOp,
+    WindowOp,
+    GetCommCtxOp,
+    RankOp,
+    NumRanksOp,
+    BlockIndexOp,
+    NumBlocksOp,
+    SymbolOp,
+)
