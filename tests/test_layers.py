@@ -16,7 +16,7 @@ LAYERS = [
     {"bridge", "check"},
     {"nki"},
     {"hlo", "instr", "program"},  # the doors, which do not import one another
-    {"runtime", "doors", "compare", "statistics"},
+    {"runtime", "doors", "compare", "statistics", "author"},
     {"kernels", "arrays", "files", "passes", "findings"},
     {"collective", "errors", "remarks"},  # import nothing of ours
 ]

@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import inspect
 import math
-import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import xdsl
 
-from crossrank.errors import InputError, RunError
+from crossrank.author import plain_errors
+from crossrank.errors import InputError
 from crossrank.instr.builder import KernelBuilder
 from crossrank.instr.kinds import Space
 from crossrank.instr.program import Kernel
-from crossrank.instr.stream import HERE
 from crossrank.instr.tensors import View
 
 Array = npt.NDArray[Any]
@@ -216,53 +212,3 @@ def _as_output(leaf: Any, found: list[View]) -> Any:
         return leaf
     found.append(leaf)
     return _Output(len(found) - 1)
-
-
-@contextmanager
-def plain_errors(name: str) -> Iterator[None]:
-    """Turn what the author's Python raises into an InputError that begins with the author's line."""
-    try:
-        yield
-    except (KeyboardInterrupt, SystemExit, GeneratorExit, RunError):
-        raise
-    except InputError as error:
-        before, behind = _author_place(error)
-        raise type(error)(f"{before}{error.what}{behind}", error.remedy) from None
-    except BaseException as error:
-        if isinstance(error, RecursionError):
-            places = Counter(map(_place, author_frames(error))).most_common(1)
-            raise InputError(f"{places[0][0] if places else name}: it calls itself without end") from None
-        before, behind = _author_place(error)
-        if isinstance(error, MemoryError):
-            raise RunError(f"{before or f'{name}: '}there is not enough memory: {error}") from None
-        said = f"{type(error).__name__}: {error}"
-        if isinstance(error, AssertionError):
-            said = str(error) or f"this does not hold: {author_frames(error)[-1].line}"
-        raise InputError(f"{before}{said.removesuffix(': ')}{behind}") from None
-
-
-def _author_place(error: BaseException) -> tuple[str, str]:
-    """``file.py:line: `` of the author's innermost line; and, in another file, from which of the kernel's it came."""
-    frames = author_frames(error)
-    if not frames:
-        return "", ""
-    last, whole = frames[-1], [f for f in frames if f.filename == frames[0].filename]
-    caller = f" (called from {_place(whole[-1])})" if last.filename != whole[-1].filename else ""
-    return f"{_place(last)}: ", caller
-
-
-def _place(frame: traceback.FrameSummary) -> str:
-    return f"{Path(frame.filename).name}:{frame.lineno}"
-
-
-def author_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """The frames outside of this package, of NumPy and of Python's own libraries, the innermost last."""
-    own = (HERE, "<frozen", *(str(Path(inspect.getfile(m)).parent) for m in (inspect, np, xdsl)))
-    return [
-        f
-        for f in traceback.extract_tb(error.__traceback__)
-        if not f.filename.startswith(own) and not f.filename.endswith(".pyx")
-    ]
-
-
-__all__ = ["Traced", "arrays_in", "building", "current", "name_of", "plain_errors", "replaced", "trace", "tracing"]

@@ -9,24 +9,20 @@ error.
 from __future__ import annotations
 
 import inspect
-import linecache
-import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
-from pathlib import Path
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from crossrank.arrays import Array
+from crossrank.author import load_module, own_code
 from crossrank.doors import Source
-from crossrank.errors import Ended, InputError, counted
-from crossrank.files import python_text
+from crossrank.errors import InputError, counted
 from crossrank.instr.files import ByRank, KernelFile, kernel_from_text
 from crossrank.instr.program import check_world
-from crossrank.instr.trace import author_frames, plain_errors, replaced
+from crossrank.instr.trace import replaced
 from crossrank.nki.aliases import install
 from crossrank.nki.kernel import JitKernel
 from crossrank.nki.simulation import bind, simulate
@@ -57,7 +53,8 @@ def kernel_from_python(data: bytes, path: str, ranks: int | None, lnc: int | Non
     if ranks < 1:
         raise InputError(f"--ranks {ranks}: there is no run on fewer than one rank")
     check_world(ranks, lnc or 1)
-    module = _load(data, path)
+    install()
+    module = load_module(data, path, "a kernel")
     kernel, expected = getattr(module, "kernel", None), getattr(module, "expected", None)
     if not callable(kernel):
         raise InputError(f"{path}: kernel is {kernel!r}, not a function")
@@ -81,59 +78,12 @@ def kernel_from_python(data: bytes, path: str, ranks: int | None, lnc: int | Non
     )
 
 
-def _load(data: bytes, path: str) -> ModuleType:
-    shown = "<stdin>" if path == "-" else path
-    package, _ = _package(path)
-    name = f"__kernel_{Path(shown).name.partition('.')[0]}__"  # none that a real module has
-    module = ModuleType(f"{package}.{name}" if package else name)
-    module.__file__ = shown
-    module.__package__ = package
-    sys.modules[module.__name__] = module  # dataclasses look there
-    # who asks for source finds it although the file is gzipped, or a pipe
-    linecache.cache[shown] = (len(data), None, (python_text(data) or "").splitlines(keepends=True), shown)
-    with _own_code(path):
-        exec(compile(data, shown, "exec", dont_inherit=True), module.__dict__)
-    return module
-
-
 @contextmanager
 def _own_code(path: str) -> Iterator[None]:
     """The surroundings in which the file's own code runs."""
     install()
-    _, root = _package(path)
-    folders = [str(Path(path).absolute().parent), *([root] if root else [])]
-    sys.path[:0] = folders
-    try:
-        with redirect_stdout(sys.stderr), plain_errors(path):
-            yield
-    except InputError as error:
-        what, remedy = error.what, error.remedy
-        if what.startswith(f"{Path(path).name}:"):
-            what = path + what.removeprefix(Path(path).name)
-        elif not (re.match(r"\S+:\d+: ", what) or what.startswith(path)):
-            what = f"{path}: {what}"
-        if "attempted relative import" in what:
-            remedy = "import it without the dots: the file's own folder is searched; or make the folder a package"
-        raise InputError(what, remedy) from None
-    except Ended:
-        raise
-    except SystemExit as error:
-        lines = [f.lineno for f in author_frames(error) if f.filename == path]
-        place = f"{path}:{lines[-1]}" if lines else path
-        raise InputError(f"{place} ends Python, and should only define a kernel") from None
-    finally:
-        for folder in folders:
-            if folder in sys.path:
-                sys.path.remove(folder)
-
-
-def _package(path: str) -> tuple[str, str]:
-    """The package in whose folder a file lies, and the folder where that is found; empty where it lies in none."""
-    folder, names = Path(path).absolute().parent, list[str]()
-    while (folder / "__init__.py").exists() and folder.name.isidentifier():
-        names.insert(0, folder.name)
-        folder = folder.parent
-    return ".".join(names), str(folder) if names else ""
+    with own_code(path, "a kernel"):
+        yield
 
 
 _TAKES = {"inputs": "(ranks, seed)", "expected": "(ranks, inputs)"}
