@@ -18,6 +18,7 @@ class Door(StrEnum):
 
     HLO = "an HLO module"
     INSTR = "a kernel"
+    PROGRAM = "a program"
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Source:
 def read_source(path: str) -> Source:
     """Read a file, or standard input (``-``), and see what it is.
 
-    What is neither Python nor instructions is taken for HLO, whose reader says what is wrong with it.
+    What is neither Python nor a text of ours is taken for HLO, whose reader says what is wrong with it.
 
     Raises:
         InputError: it cannot be read, or is Python that defines nothing to run.
@@ -51,17 +52,24 @@ def read_source(path: str) -> Source:
         return Source(path, data, Door.HLO)
     body = _statements(text, path)
     names = set(_names(body))
-    is_kernel = re.search(r"^\s*\"?instr\.program\b", text, re.M)
-    if not names and (is_kernel or not _is_py(path)):
-        return Source(path, data, Door.INSTR if is_kernel else Door.HLO)
+    door = _door_of_text(text)
+    if not names and (door is not Door.HLO or not _is_py(path)):
+        return Source(path, data, door)
+    if names & {"program", "programs"}:
+        return Source(path, data, Door.PROGRAM, python=True)
     if names & {"kernel", "*"}:
         return Source(path, data, Door.INSTR, python=True)
     made = [node.name for node in body if isinstance(node, ast.FunctionDef) and any(map(_is_jit, node.decorator_list))]
-    remedy = "such a file defines kernel and inputs(ranks, seed): docs/kernels.md"
+    remedy = "such a file defines kernel (docs/kernels.md) or program (docs/programs.md), and inputs(ranks, seed)"
     if made:
         one = "it" if len(made) == 1 else "one of them"
         remedy = f"it has {', '.join(made)}: rename {one}, or say kernel = {made[0]}"
-    raise InputError(f"{path} is a Python program that defines no kernel", remedy)
+    classes = [
+        node.name for node in body if isinstance(node, ast.ClassDef) and any(map(_is_program, node.decorator_list))
+    ]
+    if classes:
+        remedy = f"it has the class {classes[0]}: say program = {classes[0]}"
+    raise InputError(f"{path} is a Python file that defines neither a kernel nor a program", remedy)
 
 
 def read_sources(paths: Sequence[str]) -> list[Source]:
@@ -75,14 +83,31 @@ def read_sources(paths: Sequence[str]) -> list[Source]:
     return found
 
 
+def _door_of_text(text: str) -> Door:
+    """What text is that is no Python."""
+    if re.search(r"^\s*\"?instr\.program\b", text, re.M):
+        return Door.INSTR
+    return Door.PROGRAM if re.match(r"\s*builtin\.module attributes \{[^\n]*program\.name", text) else Door.HLO
+
+
 def _is_py(path: str) -> bool:
     return path.removesuffix(".gz").endswith(".py")
 
 
 def _is_jit(decorator: ast.expr) -> bool:
-    """Whether that is ``@nki.jit``, whatever the module is called, or ``@nki.jit(…)``."""
+    """Whether that is ``@nki.jit``."""
+    return _decorates(decorator, "jit")
+
+
+def _is_program(decorator: ast.expr) -> bool:
+    """Whether that is ``@pl.program``."""
+    return _decorates(decorator, "program")
+
+
+def _decorates(decorator: ast.expr, name: str) -> bool:
+    """Whether that is ``@module.name``, whatever the module is called, or ``@module.name(…)``."""
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return (called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")) == "jit"
+    return (called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")) == name
 
 
 def _statements(text: str, path: str) -> list[ast.stmt]:

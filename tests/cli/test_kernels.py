@@ -421,7 +421,7 @@ BAD = {
     "no rank": (SUM, "--ranks 0", "--ranks 0: there is no run on fewer than one rank"),
     "too many": (SUM, "--ranks 99999999", "99999999 ranks have 99999999 cores, and one process here takes 65536 at"),
     "no inputs": (SUM.replace("def inputs", "def no_inputs"), "", "define inputs(ranks, seed)"),
-    "no kernel": (SUM.replace("def kernel", "def colonel"), "", "a Python program that defines no kernel"),
+    "no kernel": (SUM.replace("def kernel", "def colonel"), "", "a Python file that defines neither a kernel nor a program"),
     "no function": (SUM + "\nkernel = 3\n", "", "kernel is 3, not a function"),
     "no kernel after all": (SUM + "\nkernel = None\n", "", "kernel is None, not a function"),
     "a class for a kernel": ("kernel = int\n", "", "kernel.py: "),
@@ -460,7 +460,7 @@ BAD = {
     "async": (SUM.replace("def kernel", "async def kernel"), "", "the kernel kernel is an async function"),
     "a generator": (SUM.replace("return y", "yield y"), "", "the kernel kernel is a generator: it yields"),
     "jitted alone": (SUM.replace("kernel", "mine"), "", "it has mine: rename it, or say kernel = mine"),
-    "comments alone": ("# nothing\n", "", "a Python program that defines no kernel"),
+    "comments alone": ("# nothing\n", "", "a Python file that defines neither a kernel nor a program"),
     "dots alone": ("from . import other\n" + SUM, "", "kernel.py:1: ImportError"),
     "an end in the kernel": (SUM.replace("return y", "raise SystemExit(0)"), "", "kernel.py:12 ends Python"),
     "objects that differ": (

@@ -11,10 +11,10 @@ from crossrank.errors import InputError
 from crossrank.passes import Pass, parse_passes, pipeline, skip
 
 FILE_HELP = (
-    "HLO text, an HLO .pb, or StableHLO/MHLO (.mlir); a Python file that defines a kernel, or a kernel's text; "
-    ".gz works; - is standard input"
+    "HLO text, an HLO .pb, or StableHLO/MHLO (.mlir); a Python file that defines a kernel or a program, or the text of "
+    "one; .gz works; - is standard input"
 )
-DEFAULT_PIPELINES = {Door.HLO: "default", Door.INSTR: "local"}
+DEFAULT_PIPELINES = {Door.HLO: "default", Door.INSTR: "local", Door.PROGRAM: "program"}
 """What `run` does to a program where the command line does not say."""
 
 
