@@ -2,6 +2,8 @@
 
 #include <thread>
 
+#include "machine.h"
+
 namespace crossrank {
 
 void Elastic::submit(Task task) {
@@ -16,6 +18,7 @@ void Elastic::submit(Task task) {
 }
 
 void Elastic::loop() {
+  unpin();
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
     ++idle_;

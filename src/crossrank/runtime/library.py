@@ -10,7 +10,10 @@ from crossrank.kernels.compile import Unit, build, load
 from crossrank.kernels.render import INCLUDE
 
 HERE = Path(__file__).parent
-_SOURCES = ("machine.cc", "pool.cc", "elastic.cc", "threads.cc", "bodies.cc")
+_SOURCES = (
+    *("machine.cc", "pool.cc", "elastic.cc", "threads.cc", "bodies.cc"),
+    *("tasks.cc", "tasks_fabric.cc", "tasks_stuck.cc", "tasks_interface.cc"),
+)
 
 UNIT = Unit(
     name="runtime",

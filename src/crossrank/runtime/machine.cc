@@ -13,10 +13,25 @@
 
 namespace crossrank {
 
+#if defined(__linux__)
+namespace {
+
+// As they were before any thread was pinned.
+const cpu_set_t& allowed() {
+  static const cpu_set_t set = [] {
+    cpu_set_t all;
+    if (sched_getaffinity(0, sizeof all, &all) != 0) CPU_ZERO(&all);
+    return all;
+  }();
+  return set;
+}
+
+}  // namespace
+#endif
+
 int cores() {
 #if defined(__linux__)
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  if (const int n = CPU_COUNT(&allowed())) return n;
 #endif
   const unsigned n = std::thread::hardware_concurrency();
   return n ? int(n) : 1;
@@ -24,8 +39,9 @@ int cores() {
 
 void pin_to_core(int index) {
 #if defined(__linux__)
-  cpu_set_t all, one;
-  if (sched_getaffinity(0, sizeof all, &all) != 0) return;
+  const cpu_set_t& all = allowed();
+  if (CPU_COUNT(&all) == 0) return;
+  cpu_set_t one;
   int left = index % CPU_COUNT(&all), cpu = 0;
   while (!CPU_ISSET(cpu, &all) || left-- > 0) ++cpu;
   CPU_ZERO(&one);
@@ -33,6 +49,12 @@ void pin_to_core(int index) {
   sched_setaffinity(0, sizeof one, &one);
 #else
   (void)index;
+#endif
+}
+
+void unpin() {
+#if defined(__linux__)
+  if (CPU_COUNT(&allowed())) sched_setaffinity(0, sizeof allowed(), &allowed());
 #endif
 }
 

@@ -12,6 +12,9 @@ int cores();
 // and leaves them there for milliseconds.
 void pin_to_core(int index);
 
+// Let the calling thread run on all of them: a thread starts with the cores of its maker, which may be pinned.
+void unpin();
+
 // Bytes that a collective moves in all, from which its stores should go past the caches: what it writes will not stay
 // there for whoever reads it next.
 uint64_t stream_above();

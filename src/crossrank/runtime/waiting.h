@@ -53,10 +53,9 @@ inline void wake_all(const void* word) {
 #endif
 }
 
-// Waits until `ready()`, sleeping on `word` (a 32-bit word that changes before ready() becomes true). `sleepers` counts
-// who may be asleep, so that the waker can save its call. `give_up()` is asked now and then; false when it said so.
-template <class Ready, class GiveUp>
-bool wait_until(const std::atomic<uint32_t>& word, std::atomic<uint32_t>& sleepers, Ready&& ready, GiveUp&& give_up) {
+// Looks for `ready()` as long as it is cheaper than to sleep; whether it came.
+template <class Ready>
+bool spin_until(Ready&& ready) {
   constexpr int kSpins = 100, kYields = 8;
   for (int i = 0; i < kSpins; ++i) {
     if (ready()) return true;
@@ -66,6 +65,14 @@ bool wait_until(const std::atomic<uint32_t>& word, std::atomic<uint32_t>& sleepe
     std::this_thread::yield();
     if (ready()) return true;
   }
+  return false;
+}
+
+// Waits until `ready()`, sleeping on `word` (a 32-bit word that changes before ready() becomes true). `sleepers` counts
+// who may be asleep, so that the waker can save its call. `give_up()` is asked now and then; false when it said so.
+template <class Ready, class GiveUp>
+bool wait_until(const std::atomic<uint32_t>& word, std::atomic<uint32_t>& sleepers, Ready&& ready, GiveUp&& give_up) {
+  if (spin_until(ready)) return true;
   sleepers.fetch_add(1);
   for (;;) {
     const uint32_t seen = word.load();

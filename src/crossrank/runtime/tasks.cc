@@ -1,0 +1,372 @@
+#include "tasks.h"
+
+#include <algorithm>
+#include <cstring>
+#include <system_error>
+
+#include "elastic.h"
+#include "float_mode.h"
+#include "machine.h"
+#include "pool.h"
+
+namespace crossrank {
+
+namespace {
+
+constexpr auto kTick = std::chrono::milliseconds(20);  // cells may be changed by plain stores, of which nobody tells
+constexpr auto kGrace = std::chrono::seconds(1);
+constexpr uint32_t kMostDeferred = 64;
+constexpr uint32_t kGrowth = 16, kMostThreads = 1024;
+
+Elastic& elastic() {
+  static Elastic* threads = new Elastic;  // never destroyed: its threads may outlive main()
+  return *threads;
+}
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+Engine::Block::Block(Engine& its_engine, Task& its_task, uint32_t index)
+    : engine(its_engine), task(its_task), launch{index, uint32_t(task.blocks.size()), 0, {}, this} {
+  const Arguments& given = *task.arguments;
+  contexts = given.contexts;
+  slots.reserve(given.tensors.size() + contexts.size() + given.scalars.size() + 1);
+  for (const Tensor& tensor : given.tensors) slots.push_back({&tensor});
+  for (CommContext& context : contexts) {
+    context.launch = &launch;
+    slots.emplace_back().context = &context;
+  }
+  for (const uint64_t bits : given.scalars) slots.emplace_back().integer = int64_t(bits);
+  slots.emplace_back().launch = &launch;
+}
+
+Engine::Arguments::Arguments(const TaskArguments& given)
+    : tensors(given.tensors, given.tensors + given.tensor_count),
+      scalars(given.scalars, given.scalars + given.scalar_count) {
+  size_t extent_count = 0, peer_count = 0;
+  for (const Tensor& tensor : tensors) extent_count += 2 * size_t(tensor.rank);
+  extents.reserve(extent_count);
+  const auto copied = [this](const int64_t* from, int32_t count) {
+    extents.insert(extents.end(), from, from + count);
+    return extents.data() + extents.size() - count;
+  };
+  for (Tensor& tensor : tensors) {
+    tensor.shape = copied(tensor.shape, tensor.rank);
+    tensor.strides = copied(tensor.strides, tensor.rank);
+  }
+  for (uint32_t c = 0; c < given.context_count; ++c)
+    peer_count += size_t(given.contexts[c].slots) * given.contexts[c].size;
+  peers.reserve(peer_count);
+  for (uint32_t c = 0; c < given.context_count; ++c) {
+    const TaskContext& context = given.contexts[c];
+    void* const* const table = peers.data() + peers.size();
+    peers.insert(peers.end(), context.peers, context.peers + size_t(context.slots) * context.size);
+    contexts.push_back(
+        {&kFabric, nullptr, table, stream_above(), context.rank, context.size, context.slots, nullptr});
+    domains.push_back(context.domain);
+  }
+}
+
+Engine::Engine(double limit_s)
+    : limit_s_(limit_s), threads_{false, 4 * uint32_t(cores())}, pool_{true, uint32_t(cores())} {}
+
+void Engine::start() {
+  elastic().submit([self = shared_from_this()] { self->watch(); });
+}
+
+// ---- tasks ----
+
+Engine::Task& Engine::add(Task task) {
+  task.number = tasks_.size();
+  if (unfinished_++ == 0) tick_.notify_one();
+  tasks_.push_back(std::move(task));
+  return tasks_.back();
+}
+
+int64_t Engine::submit(Kernel kernel, const char* name, int32_t rank, const TaskArguments& arguments,
+                       const std::vector<uint64_t>& needs, uint32_t blocks, bool never_waits) {
+  Task made{};
+  made.name = name;
+  made.rank = rank;
+  made.kernel = kernel;
+  made.lane = never_waits ? &pool_ : &threads_;
+  if (kernel) made.arguments = std::make_unique<Arguments>(arguments);
+  made.left = kernel ? blocks : 0;
+  made.blocks.resize(made.left);
+  made.needs = needs;
+  const Lock lock(mutex_);
+  if (given_up_) return -1;
+  for (const uint64_t need : needs)
+    if (need >= tasks_.size()) return -2;
+  Task& task = add(std::move(made));
+  for (const uint64_t need : needs) {
+    if (tasks_[need].end) continue;
+    ++task.missing;
+    tasks_[need].dependents.push_back(&task);
+  }
+  const int64_t number = int64_t(task.number);
+  if (task.missing == 0 && !start(task)) over(task);
+  pump(*task.lane);
+  return number;
+}
+
+int64_t Engine::open(const char* name, int32_t rank) {
+  Task made{};
+  made.name = name;
+  made.rank = rank;
+  made.orchestrator = true;
+  made.begin = now_ns();
+  const Lock lock(mutex_);
+  if (given_up_) return -1;
+  ++orchestrating_;
+  return int64_t(add(std::move(made)).number);
+}
+
+void Engine::close(uint64_t number) {
+  const Lock lock(mutex_);
+  --orchestrating_;
+  over(tasks_[number]);
+  settle();
+}
+
+// Lets its blocks start; false where it has none.
+bool Engine::start(Task& task) {
+  if (!task.kernel) return false;
+  task.needs = {};
+  for (uint32_t block = 0; block < task.left; ++block) task.lane->ready.emplace_back(&task, block);
+  return true;
+}
+
+void Engine::over(Task& first) {
+  std::vector<Task*> those{&first};  // of tasks that do nothing there may be long chains
+  while (!those.empty()) {
+    Task& task = *those.back();
+    those.pop_back();
+    task.end = now_ns();
+    if (!task.begin) task.begin = task.end;
+    --unfinished_;
+    for (Waiter* waiter : task.waiters) {
+      if (--waiter->missing) continue;
+      orchestrating_ += waiter->own;
+      waiter->changed.notify_one();
+    }
+    if (!given_up_)
+      for (Task* dependent : task.dependents)
+        if (--dependent->missing == 0 && !start(*dependent)) those.push_back(dependent);
+    task.waiters = {}, task.dependents = {}, task.needs = {};
+  }
+  pump(threads_);
+  pump(pool_);
+}
+
+void Engine::returned(Task& task, uint32_t block, Status status, const Launch& launch) {
+  const auto fault = [&](Status what, const char* text) {
+    fail({task.number, block, launch.line, what, {text, strnlen(text, sizeof launch.fault)}});
+  };
+  if (status != kOk) return fault(status, launch.fault);
+  if (--task.left) return;
+  task.arguments = nullptr;
+  if (task.unmet == 0) return over(task);
+  if (++deferred_[task.rank] > kMostDeferred)
+    fault(kBadCall, "more than 64 tasks of this rank wait for deferred conditions");
+}
+
+// ---- threads ----
+
+// Calls as many threads as are of use.
+void Engine::pump(Lane& lane) {
+  while (!given_up_ && lane.starting < lane.ready.size() && lane.starting + lane.running < lane.most) {
+    ++lane.starting;
+    const auto job = [self = shared_from_this(), &lane] { self->work(lane); };
+    if (lane.pool) {
+      Pool::instance().offer(job, 1);
+      continue;
+    }
+    try {
+      elastic().submit(job);
+    } catch (const std::system_error&) {
+      const auto [task, block] = lane.ready.front();
+      fail({task->number, block, 0, kBadCall, "the system has no more threads"});
+    }
+  }
+}
+
+void Engine::work(Lane& lane) {
+  Lock lock(mutex_);
+  for (;;) {
+    --lane.starting;
+    if (lane.ready.empty() || lane.running >= lane.most) return;
+    const auto [task, index] = lane.ready.front();
+    lane.ready.pop_front();
+    ++lane.running;
+    ++lane.started;
+    if (!task->begin) task->begin = now_ns();
+    Block block(*this, *task, index);
+    task->blocks[index] = &block;
+    lock.unlock();
+    Status status;
+    {
+      const FloatMode mode(false);
+      status = Status(task->kernel(block.slots.data()));
+    }
+    lock.lock();
+    task->blocks[index] = nullptr;
+    --lane.running;
+    ++lane.starting;  // it looks for more itself
+    returned(*task, index, status, block.launch);
+    settle();
+    if (given_up_) idle_.notify_all();
+  }
+}
+
+void Engine::watch() {
+  Lock lock(mutex_);
+  const auto idle = [this] { return given_up_ || !unfinished_; };
+  while (!ended_) {
+    if (idle()) {
+      tick_.wait(lock, [&] { return ended_ || !idle(); });
+      continue;
+    }
+    tick_.wait_for(lock, kTick, [this] { return ended_; });
+    if (ended_ || given_up_) continue;
+    look(watches_.begin(), watches_.end());
+    // those that run may wait, in a way that we do not know of, for those that do not yet
+    if (!threads_.ready.empty() && threads_.started == threads_.started_before)
+      threads_.most = std::min(threads_.most + kGrowth, kMostThreads);
+    threads_.started_before = threads_.started;
+    pump(threads_);
+    if (unfinished_ && seconds_since(clock_) > limit_s_) give_up(Ending::kLimit);
+  }
+}
+
+// ---- waiting, from outside ----
+
+Engine::Waited Engine::wait(const std::vector<uint64_t>& tasks, const std::vector<uint64_t>& own, double seconds) {
+  Lock lock(mutex_);
+  Waiter waiter{{}, uint32_t(own.size())};
+  for (const uint64_t number : tasks)
+    if (number >= tasks_.size()) return Waited::kNoTask;
+  for (const uint64_t number : tasks) {
+    Task& task = tasks_[number];
+    if (task.end) continue;
+    ++waiter.missing;
+    task.waiters.push_back(&waiter);
+  }
+  if (waiter.missing && !given_up_) {
+    for (const uint64_t number : own) tasks_[number].needs = tasks;
+    orchestrating_ -= waiter.own;
+    settle();
+    waiter.changed.wait_for(lock, std::chrono::duration<double>(seconds),
+                            [&] { return !waiter.missing || given_up_; });
+    if (waiter.missing) orchestrating_ += waiter.own;
+    for (const uint64_t number : own) tasks_[number].needs = {};
+  }
+  if (waiter.missing)
+    for (const uint64_t number : tasks) {
+      auto& waiters = tasks_[number].waiters;
+      waiters.erase(std::remove(waiters.begin(), waiters.end(), &waiter), waiters.end());
+    }
+  if (given_up_) {
+    linger(lock);
+    return Waited::kGivenUp;
+  }
+  return waiter.missing ? Waited::kNotYet : Waited::kOver;
+}
+
+Engine::Waited Engine::finish(const std::vector<uint64_t>& own, double seconds) {
+  std::vector<uint64_t> others;
+  {
+    const Lock lock(mutex_);
+    for (const Task& task : tasks_)
+      if (!task.end && std::find(own.begin(), own.end(), task.number) == own.end()) others.push_back(task.number);
+  }
+  const Waited waited = wait(others, own, seconds);
+  // those may have submitted more
+  return waited == Waited::kOver && !others.empty() ? Waited::kNotYet : waited;
+}
+
+// ---- the end ----
+
+bool Engine::nothing_moves() const {
+  return threads_.running + pool_.running + orchestrating_ == 0 && threads_.ready.empty() && pool_.ready.empty();
+}
+
+// Called wherever something ceased to move.
+void Engine::settle() {
+  if (given_up_ || !unfinished_ || !nothing_moves()) return;
+  look(watches_.begin(), watches_.end());
+  if (unfinished_ && nothing_moves()) give_up(Ending::kHang);
+}
+
+// A rank that failed for another's sake tells less than the other, who has as much time as it takes to say so.
+void Engine::fail(TaskFault fault) {
+  const bool first = fault_.status == kOk, for_another = fault.status == kPeerFailed;
+  if (given_up_ || (for_another && !first)) return;
+  fault_ = std::move(fault);
+  if (!for_another) give_up(Ending::kFault);
+}
+
+void Engine::give_up(Ending ending) {
+  if (given_up_) return;
+  ending_ = fault_.status == kOk ? ending : Ending::kFault;
+  record_stuck();
+  given_up_ = true;
+  given_up_at_ = Clock::now();
+  for (const auto& [cell, watch] : watches_)
+    if (watch.block) wake(*watch.block, kGivenUp);
+  watches_.clear();
+  watched_ = 0;
+  for (auto& [key, barrier] : barriers_) {
+    for (const Barrier::Guest& guest : barrier.guests) wake(*guest.block, kGivenUp);
+    barrier.guests.clear();
+  }
+  threads_.ready.clear();
+  pool_.ready.clear();
+  for (const Task& task : tasks_)
+    for (Waiter* waiter : task.waiters) waiter->changed.notify_one();
+}
+
+void Engine::give_up() {
+  const Lock lock(mutex_);
+  give_up(Ending::kAsked);
+}
+
+void Engine::restart_clock() {
+  const Lock lock(mutex_);
+  clock_ = Clock::now();
+}
+
+void Engine::linger(Lock& lock) {
+  idle_.wait_until(lock, given_up_at_ + kGrace, [this] { return threads_.running + pool_.running == 0; });
+}
+
+bool Engine::end() {
+  Lock lock(mutex_);
+  give_up(Ending::kAsked);
+  ended_ = true;
+  tick_.notify_all();
+  linger(lock);
+  return threads_.running + pool_.running == 0;
+}
+
+Ending Engine::ending() {
+  const Lock lock(mutex_);
+  return ending_;
+}
+
+const char* Engine::name(uint64_t task) {
+  const Lock lock(mutex_);
+  return tasks_[task].name.c_str();
+}
+
+uint64_t Engine::records(TaskRecord* into, uint64_t most) {
+  const Lock lock(mutex_);
+  for (uint64_t n = 0; n < std::min<uint64_t>(most, tasks_.size()); ++n)
+    into[n] = {tasks_[n].rank, tasks_[n].orchestrator, tasks_[n].begin, tasks_[n].end};
+  return tasks_.size();
+}
+
+}  // namespace crossrank
