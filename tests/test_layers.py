@@ -30,6 +30,8 @@ APART = [
     ("instr/lowering", "instr/interpret"),
     ("instr/passes", "instr/interpret"),
     ("hlo/passes", "hlo/execute"),
+    ("program/analysis", "program/passes"),
+    ("program/passes", "program/execute"),
 ]
 """Within a package: the first imports nothing of the second."""
 

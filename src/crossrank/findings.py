@@ -26,7 +26,8 @@ class Finding:
     severity: str = "error"
 
     def __str__(self) -> str:
-        place = f"{self.instruction}{f' ({self.where})' if self.where else ''}: " if self.instruction else ""
+        source = f" ({self.where})" if self.where not in ("", self.instruction) else ""
+        place = f"{self.instruction}{source}: " if self.instruction else ""
         return place + self.message
 
     def as_dict(self) -> dict[str, str]:

@@ -27,7 +27,7 @@ IR = TypeVar("IR")
 Entry = TypeVar("Entry")
 
 # Each door keeps its passes in one package, which registers them when it is imported.
-DOORS = ("crossrank.hlo.passes", "crossrank.instr.passes")
+DOORS = ("crossrank.hlo.passes", "crossrank.instr.passes", "crossrank.program.passes")
 
 
 @dataclass(frozen=True)

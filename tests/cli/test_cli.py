@@ -223,7 +223,7 @@ CONTENT = {
     "damaged gzip": (gzip.compress(b"HloModule m")[:-9], "damaged gzip"),
     "unknown opcode": (STEP.replace("all-gather(", "all-gatherer(").encode(), "all-gatherer"),
     "unknown operand": (STEP.replace("(g)", "(gg)").encode(), "gg"),
-    "a program": (b"import jax\n\nprint(jax)\n", "Python program"),
+    "a program": (b"import jax\n\nprint(jax)\n", "a Python file that defines neither"),
     "fusion": (
         hlo(
             "  x = f32[4] parameter(0)\n  ROOT f = f32[4] fusion(x), kind=kLoop, calls=body",

@@ -477,7 +477,7 @@ BAD = {
     "an odd lnc": (SUM + "lnc = 'x'\n", "", "kernel.py: lnc is 'x', not a number of cores"),
     "fewer cores than programs": (SWAP, "--lnc 1", "a rank has 1 core"),
     "a pass of modules": (SUM, "--passes inline-calls", "pass inline-calls works on HLO modules, not on kernels"),
-    "iters": (SUM, "--iters 3", "--iters is for an HLO module, and"),
+    "iters": (SUM, "--iters 3", "--iters is for an HLO module or a program, and"),
     "verify-each": (SUM, "--verify-each", "--verify-each is for an HLO module, and"),
     "via instr": (SUM, "--via instr", "a kernel is interpreted anyway"),
 }

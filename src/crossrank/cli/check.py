@@ -6,6 +6,7 @@ import argparse
 import json
 
 from crossrank.check.modules import check_module
+from crossrank.cli.doors import other_door
 from crossrank.cli.options import Commands, add_file, add_json, add_ranks, check_options
 from crossrank.doors import Door, read_source
 from crossrank.hlo.io import parse_module
@@ -19,7 +20,8 @@ def add(commands: Commands) -> None:
         "check",
         help="find what is wrong or risky, before running",
         description="Check FILE: shapes, groups and pairs of collectives, channels without a partner, constants "
-        "without their numbers; of a kernel, what no core can do. Exit status 1 where there is a finding.",
+        "without their numbers; of a kernel, what no core can do; of a program, what its parser and passes refuse. "
+        "Exit status 1 where there is a finding.",
     )
     add_file(p)
     add_ranks(p)
@@ -31,10 +33,8 @@ def main(arguments: argparse.Namespace) -> int:
     """Check; 0 where nothing was found, else 1."""
     source = read_source(arguments.file)
     check_options(arguments, source)
-    if source.door is Door.INSTR:
-        from crossrank.cli import kernels  # a door of its own: loaded when a kernel comes
-
-        findings = kernels.check(arguments, source)
+    if source.door is not Door.HLO:
+        findings = other_door(source.door).check(arguments, source)
     else:
         file = parse_module(source.data, source.path)
         set_world(file, arguments.ranks)

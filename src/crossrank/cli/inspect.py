@@ -1,4 +1,4 @@
-"""`crossrank inspect`: every collective of a module or a kernel."""
+"""`crossrank inspect`: every collective of a module, a kernel or a program."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 
+from crossrank.cli.doors import other_door
 from crossrank.cli.options import Commands, add_file, add_json, add_ranks, check_options, only
 from crossrank.doors import Door, read_source
 from crossrank.hlo.inventory import inventory, totals
@@ -33,10 +34,8 @@ def main(arguments: argparse.Namespace) -> int:
     """Inspect; 0."""
     source = read_source(arguments.file)
     check_options(arguments, source)
-    if source.door is Door.INSTR:
-        from crossrank.cli import kernels  # a door of its own: loaded when a kernel comes
-
-        return kernels.inspect(arguments, source)
+    if source.door is not Door.HLO:
+        return other_door(source.door).inspect(arguments, source)
     file = parse_module(source.data, source.path)
     set_world(file, arguments.ranks)
     entries = inventory(file.module)

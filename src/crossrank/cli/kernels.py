@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from crossrank.report.statistics import show_statistics
 from crossrank.statistics import Statistics
 
 
-def run(arguments: argparse.Namespace, source: Source, passes: Sequence[Pass[Any]]) -> int:
+def run(arguments: argparse.Namespace, source: Source, passes: list[Pass[Any]]) -> int:
     """Run a kernel; 0 where all is equal, 1 where something differs."""
     if arguments.via not in BACKENDS:
         raise InputError(
@@ -54,7 +53,7 @@ def opt(arguments: argparse.Namespace, source: Source, passes: list[Pass[Any]]) 
     """Rewrite a kernel; 0."""
     file = read_kernel_file(source, arguments.ranks, arguments.lnc)
     output = None if arguments.output == "-" else arguments.output
-    _check_output(output, source)
+    check_text_output(output, source, "KERNEL.instr")
     statistics = Statistics(file.kernel, measure)
 
     def after(result: PassResult, kernel: Kernel) -> None:
@@ -80,13 +79,15 @@ def opt(arguments: argparse.Namespace, source: Source, passes: list[Pass[Any]]) 
     return 0
 
 
-def _check_output(output: str | None, source: Source) -> None:
-    """A kernel is written as its text, and not over its own Python."""
+def check_text_output(output: str | None, source: Source, example: str) -> None:
+    """A kernel or a program is written as its text, and not over its own Python."""
     suffix = Path((output or "").removesuffix(".gz")).suffix
-    if suffix in (".pb", ".hlo", ".mlir"):
-        raise InputError(f"{output} is a name for an HLO module, and {source.path} is a kernel", "name it KERNEL.instr")
+    if suffix in (".pb", ".hlo", ".mlir") and suffix != Path(example).suffix:
+        raise InputError(
+            f"{output} is a name for an HLO module, and {source.path} is {source.door}", f"name it {example}"
+        )
     if output is not None and (suffix == ".py" or (source.python and _is_same(output, source.path))):
-        raise InputError(f"{output} is a name for Python, and a kernel is written as its text", "name it KERNEL.instr")
+        raise InputError(f"{output} is a name for Python, and {source.door} is written as text", f"name it {example}")
 
 
 def _is_same(one: str, other: str) -> bool:

@@ -1,4 +1,4 @@
-"""`crossrank opt`: rewrite a module or a kernel."""
+"""`crossrank opt`: rewrite a module, a kernel or a program."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from crossrank.cli.doors import other_door
 from crossrank.cli.options import (
     Commands,
     add_files,
@@ -37,10 +38,10 @@ def add(commands: Commands) -> None:
     """Add the command."""
     p = commands.add_parser(
         "opt",
-        help="rewrite a module or a kernel",
+        help="rewrite a module, a kernel or a program",
         description="Run passes over FILE and write the result: text to standard output, or to OUT by its suffix. "
-        "Of a kernel that is its text, which the commands read too. Several FILEs are the modules of several ranks, "
-        "which passes may look at together.",
+        "Of a kernel or a program that is its text, which the commands read too. Several FILEs are the modules of "
+        "several ranks, which passes may look at together.",
     )
     add_files(p)
     add_passes(p, default="none")
@@ -69,10 +70,8 @@ def main(arguments: argparse.Namespace) -> int:
     passes = chosen_passes(arguments)
     sources = read_sources(arguments.files)
     check_options(arguments, sources[0])
-    if sources[0].door is Door.INSTR:
-        from crossrank.cli import kernels  # a door of its own: loaded when a kernel comes
-
-        return kernels.opt(arguments, sources[0], passes)
+    if sources[0].door is not Door.HLO:
+        return other_door(sources[0].door).opt(arguments, sources[0], passes)
     if len(sources) > 1:
         return _several(arguments, sources, passes)
     file = parse_module(sources[0].data, sources[0].path)

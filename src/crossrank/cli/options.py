@@ -40,18 +40,22 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=count, metavar="N", help="number of ranks, for a file that does not say")
     lnc = parser.add_argument("--lnc", type=positive_count, metavar="L", help="cores of a rank, of a kernel")
     only(Door.INSTR, parser, lnc)
+    rail = parser.add_argument("--rail", metavar="NAME", help="which program, of a file that defines several")
+    only(Door.PROGRAM, parser, rail)
 
 
-def only(door: Door, parser: argparse.ArgumentParser, option: argparse.Action) -> None:
-    """An option of files of one kind; given with another kind `check_options` refuses it."""
-    parser.set_defaults(only=(*(parser.get_default("only") or ()), (door, option)))
+def only(doors: Door | tuple[Door, ...], parser: argparse.ArgumentParser, option: argparse.Action) -> None:
+    """An option of files of some kinds; given with another kind `check_options` refuses it."""
+    of = doors if isinstance(doors, tuple) else (doors,)
+    parser.set_defaults(only=(*(parser.get_default("only") or ()), (of, option)))
 
 
 def check_options(arguments: argparse.Namespace, source: Source) -> None:
     """InputError where an option is given that is of no use to such a file."""
-    for door, option in arguments.only:
-        if door is not source.door and getattr(arguments, option.dest) != option.default:
-            raise InputError(f"{option.option_strings[0]} is for {door}, and {source.path} is {source.door}")
+    for doors, option in arguments.only:
+        if source.door not in doors and getattr(arguments, option.dest) != option.default:
+            kinds = " or ".join(doors)
+            raise InputError(f"{option.option_strings[0]} is for {kinds}, and {source.path} is {source.door}")
 
 
 VIA = {"kernels": "kernels", "oracle": "oracle", "instr": "crossrank.bridge.instruction_backend:InstructionBackend"}

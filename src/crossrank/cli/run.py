@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from crossrank.cli.doors import other_door
 from crossrank.cli.options import (
     DEFAULT_PIPELINES,
     VIA,
@@ -35,24 +36,29 @@ def add(commands: Commands) -> None:
     """Add the command."""
     p = commands.add_parser(
         "run",
-        help="run a module or a kernel and its rewrite on N ranks and compare every value",
+        help="run a module, a kernel or a program on N ranks and compare every value",
         description="Run FILE as it is and as the passes make it, on N ranks of this machine, and compare every output "
-        "of every rank bit for bit; a kernel's with what its file expects too. Several FILEs are the modules of "
-        "several ranks, one each.",
+        "of every rank bit for bit; a kernel's with what its file expects too. A program, which passes make fit to "
+        "run, is run several times, and compared with what its file expects. Several FILEs are the modules of several "
+        "ranks, one each.",
     )
     add_files(p)
-    add_passes(p, default="default, of a kernel local")
+    add_passes(p, default="default; of a kernel local, of a program program")
     add_ranks(p)
     p.add_argument(
         "--inputs",
         metavar="NPZ",
-        help="parameters p0, p1, …, each [ranks, …] (of several FILEs: r0.p0, r0.p1, …, r1.p0, …); outputs o0, … are "
-        "compared too",
+        help="parameters p0, p1, …, each [ranks, …] (of several FILEs: r0.p0, r0.p1, …, r1.p0, …; of a program by its "
+        "parameters' names); outputs o0, … (expected_NAME) are compared too",
     )
     p.add_argument("--outputs", metavar="NPZ", help="save what the rewritten module gave")
     p.add_argument("--seed", type=count, default=0, help="for drawn inputs (default: 0)")
     iters = p.add_argument(
-        "--iters", type=count, default=5, metavar="N", help="timed runs of each module (default: 5; 0: none)"
+        "--iters",
+        type=count,
+        default=5,
+        metavar="N",
+        help="timed runs of each module (default: 5; 0: none), or runs of a program",
     )
     add_via(p)
     p.add_argument("--limit", type=seconds, default=60.0, metavar="S", help="seconds a rank may wait for another (60)")
@@ -67,7 +73,10 @@ def add(commands: Commands) -> None:
     fresh = p.add_argument(
         "--fresh-pages", action="store_true", help="give freed memory back to the system between runs"
     )
-    for option in (iters, verify_each, fresh):
+    build = p.add_argument("--build", metavar="DIR", help="write the generated sources of a program there")
+    only(Door.PROGRAM, p, build)
+    only((Door.HLO, Door.PROGRAM), p, iters)
+    for option in (verify_each, fresh):
         only(Door.HLO, p, option)
     p.add_argument("--test-absent-rank", type=int, help=argparse.SUPPRESS)
     add_json(p)
@@ -79,10 +88,8 @@ def main(arguments: argparse.Namespace) -> int:
     sources = read_sources(arguments.files)
     check_options(arguments, sources[0])
     passes = chosen_passes(arguments, DEFAULT_PIPELINES[sources[0].door])
-    if sources[0].door is Door.INSTR:
-        from crossrank.cli import kernels  # a door of its own: loaded when a kernel comes
-
-        return kernels.run(arguments, sources[0], passes)
+    if sources[0].door is not Door.HLO:
+        return other_door(sources[0].door).run(arguments, sources[0], passes)
     files = [parse_module(s.data, s.path) for s in sources]
     options = RunOptions(
         ranks=arguments.ranks,

@@ -2,7 +2,7 @@
 
 A Python file defines ``program``, or ``programs`` of which one is picked; each is a program, or a function that takes
 the number of ranks and makes one. It may define ``inputs(ranks, seed)``, the host orchestrator's arguments by name, and
-``expected(ranks, inputs)``, those that the program writes.
+``expected(ranks, inputs)``, those that the program writes. While it runs, ``import pypto`` is answered by this package.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from crossrank.collective.dtypes import DType, dtype_of
 from crossrank.doors import Source
 from crossrank.errors import InputError, ask
 from crossrank.files import python_text
+from crossrank.program.aliases import install
 from crossrank.program.kinds import Direction
 from crossrank.program.program import Param, Program, read_program
 from crossrank.program.types import ShapedType, element_of
@@ -67,6 +68,7 @@ def read_program_file(source: Source, ranks: int | None, rail: str | None = None
     if not source.python:
         ask(rail is None, f"--rail {rail}: {source.path} is the text of one program", "leave it away")
         return ProgramFile(source.path, read_program((python_text(source.data) or ""), source.path), ranks)
+    install()
     module = load_module(source.data, source.path, "a program")
     for name in ("inputs", "expected"):
         given = getattr(module, name, None)
@@ -273,7 +275,7 @@ def _made(param: Param, symbols: Mapping[str, int], rng: np.random.Generator, pa
         if isinstance(extent, str) and extent not in symbols:
             raise InputError(
                 f"{path}: nobody says how long the extent {extent} of {param.name} is",
-                "define inputs(ranks, seed) and give it there",
+                "give it in inputs(ranks, seed), or in an .npz: --inputs FILE",
             )
         shape.append(symbols[extent] if isinstance(extent, str) else extent)
     check_room(int(np.prod(shape, dtype=object)) * 8, param.name)

@@ -96,6 +96,14 @@ class MemorySpace(StrEnum):
     Acc = "Acc"
 
 
+class PadValue(StrEnum):
+    """What a tile is filled with where it is not valid."""
+
+    zero = "zero"
+    max = "max"
+    min = "min"
+
+
 class NotifyOp(IntEnum):
     """What a notify does to a cell."""
 

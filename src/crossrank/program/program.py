@@ -76,12 +76,16 @@ class Function:
         return made
 
     def _say_params(self, params: Sequence[Param]) -> None:
-        self.op.arg_attrs = ArrayAttr(
+        said = ArrayAttr(
             [
                 DictionaryAttr({"program.name": StringAttr(p.name), "program.direction": StringAttr(p.direction)})
                 for p in params
             ]
         )
+        if self.has_body:
+            self.op.arg_attrs = said
+        else:  # the text of a declaration has no attributes of arguments
+            self.op.attributes["program.params"] = said
 
     @property
     def name(self) -> str:
@@ -132,7 +136,8 @@ class Function:
     @property
     def params(self) -> list[Param]:
         """The parameters in order."""
-        said = self.op.arg_attrs.data if self.op.arg_attrs is not None else ()
+        attrs_of = self.op.arg_attrs if self.has_body else self.op.attributes.get("program.params")
+        said = attrs_of.data if isinstance(attrs_of, ArrayAttr) else ()
         found = []
         for n, type in enumerate(self.op.function_type.inputs):
             attrs: Mapping[str, Attribute] = said[n].data if n < len(said) else {}
@@ -244,7 +249,16 @@ class Program:
         try:
             self.module.verify()
         except VerifyException as error:
-            raise InputError(_said(error)) from None
+            raise InputError(f"{self._faulty()}{_said(error)}") from None
+
+    def _faulty(self) -> str:
+        """Where the first op stands that cannot be."""
+        for op in self.module.walk():
+            try:
+                op.verify_()
+            except VerifyException:
+                return where(op)
+        return ""
 
     def clone(self) -> Program:
         """A copy, of which the original knows nothing."""
@@ -287,18 +301,24 @@ def line_of(op: Operation) -> int:
     return int(op.location.line.data) if isinstance(op.location, FileLineColLoc) else 0
 
 
-def where(op: Operation | SSAValue) -> str:
-    """``file:line:column: `` of an op, to begin a message with; empty where it is not known."""
+def place(op: Operation | SSAValue) -> str:
+    """``file:line:column`` of an op, or of where a value is made; empty where it is not known."""
     if isinstance(op, SSAValue):
         owner = op.owner
         if isinstance(owner, Block):
             parent = owner.parent_op()
-            return "" if parent is None else where(parent)
+            return "" if parent is None else place(parent)
         op = owner
     location = op.location
     if not isinstance(location, FileLineColLoc):
         return ""
-    return f"{location.filename.data}:{location.line.data}:{location.column.data}: "
+    return f"{location.filename.data}:{location.line.data}:{location.column.data}"
+
+
+def where(op: Operation | SSAValue) -> str:
+    """The place of an op, to begin a message with; empty where it is not known."""
+    found = place(op)
+    return f"{found}: " if found else ""
 
 
 def _said(error: VerifyException) -> str:

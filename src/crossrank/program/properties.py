@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from crossrank.program.dialect.calls import CallOp
+from crossrank.errors import InputError
+from crossrank.program.analysis.fences import missing
+from crossrank.program.analysis.launches import unproven
+from crossrank.program.analysis.lineage import Lineage, is_tensor
+from crossrank.program.dialect.calls import CallOp, CommDomainScopeOp
 from crossrank.program.dialect.collectives import CollectiveOp
+from crossrank.program.dialect.windows import AllocWindowOp, GetCommCtxOp, WindowOp
+from crossrank.program.kinds import ArgDirection
 from crossrank.program.program import Program, where
+from crossrank.program.types import CommCtxType, DistTensorType
 
 
 @dataclass(frozen=True)
@@ -32,14 +39,93 @@ def _composite_left(program: Program) -> str | None:
     return None
 
 
-def _undirected_call(program: Program) -> str | None:
-    for op in program.module.walk():
-        if isinstance(op, CallOp) and op.directions is None:
-            return f"{where(op)}the call of {op.function} has no directions"
+def _empty_launch(program: Program) -> str | None:
+    for call, _ in unproven(program):
+        return f"{where(call)}launch '{call.function}' may have a non-positive core_num, and nothing guards it"
     return None
+
+
+def _undirected_call(program: Program) -> str | None:
+    lineage = Lineage(program)
+    for op in program.module.walk():
+        if isinstance(op, CallOp):
+            what = f"{where(op)}the call of {op.function}"
+            if op.directions is None:
+                return f"{what} has no directions"
+            for argument, param, said in zip(op.arguments, lineage.callee(op).params, op.directions, strict=True):
+                if (said is ArgDirection.Scalar) is is_tensor(argument):
+                    return (
+                        f"{what} says {said} of '{param.name}', which is {'a' if is_tensor(argument) else 'no'} tensor"
+                    )
+                if said is ArgDirection.Input and param.direction.writes:
+                    return f"{what} says {said} of '{param.name}', which the callee writes"
+    return None
+
+
+def _window_apart(program: Program) -> str | None:
+    for function in program.functions:
+        for op in function.op.walk() if function.is_host else ():
+            if isinstance(op, WindowOp):
+                buffer, type = op.buffer.owner, op.result.type
+                if isinstance(buffer, AllocWindowOp) and (
+                    not isinstance(type, DistTensorType) or type.window != buffer.window
+                ):
+                    return f"{where(op)}a view does not say that it is of window '{buffer.window}'"
+            elif isinstance(op, AllocWindowOp):
+                around, scopes = op.parent_op(), 0
+                while around is not None:
+                    scopes += isinstance(around, CommDomainScopeOp) and op.sym_name in around.windows.data
+                    around = around.parent_op()
+                if scopes != 1:
+                    return f"{where(op)}window '{op.window}' is in {scopes} communication domains"
+    return None
+
+
+def _context_missing(program: Program) -> str | None:
+    lineage = Lineage(program)
+    for function in program.functions:
+        types = [p.type for p in function.params]
+        wanted = sum(isinstance(t, DistTensorType) for t in types)
+        inside = not function.is_host and not function.is_worker
+        if inside and not all(isinstance(t, CommCtxType) for t in types[len(types) - wanted :]):
+            return f"{where(function.op)}function {function.name} lacks a context for each of its {wanted} windows"
+        for op in function.op.walk():
+            if isinstance(op, GetCommCtxOp) and inside:
+                return f"{where(op)}function '{function.name}' asks for a context; only host orchestration may"
+            if isinstance(op, CallOp):
+                params = lineage.callee(op).params
+                for argument, param in zip(op.arguments, params, strict=True):
+                    if isinstance(param.type, CommCtxType) is not isinstance(argument.type, CommCtxType):
+                        return f"{where(op)}the call of {op.function} passes no context as '{param.name}'"
+    return None
+
+
+def _unfenced(program: Program) -> str | None:
+    lineage = Lineage(program)
+    for function in program.functions:
+        if function.is_kernel and function.has_body:
+            for need in missing(function, lineage):
+                return f"{where(need.after)}no fence after a {need.why} in function {function.name}"
+    return None
+
+
+def _said(check: Callable[[Program], str | None]) -> Callable[[Program], str | None]:
+    """A check to which what cannot be asked (a call of nothing) is a fault as well."""
+
+    def broken(program: Program) -> str | None:
+        try:
+            return check(program)
+        except InputError as error:
+            return error.what
+
+    return broken
 
 
 PROPERTIES: dict[str, Property] = {
     "CompositesLowered": Property("lower-composite-ops", _composite_left),
-    "CallDirectionsResolved": Property("derive-call-directions", _undirected_call),
+    "SpmdLaunchesLegal": Property("legalize-spmd-launches", _empty_launch),
+    "CallDirectionsResolved": Property("derive-call-directions", _said(_undirected_call)),
+    "CommDomainScopesMaterialized": Property("materialize-comm-domain-scopes", _window_apart),
+    "DistTensorCtxMaterialized": Property("materialize-dist-tensor-ctx", _said(_context_missing)),
+    "CommFencesInserted": Property("insert-comm-fence", _said(_unfenced)),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, Self, cast
 
 from xdsl.dialects.builtin import (
     BFloat16Type,
@@ -32,6 +32,23 @@ Dim = int | str
 
 UNKNOWN = "?"
 
+DTYPE_NAMES = {
+    "f16": "FP16",
+    "bf16": "BF16",
+    "f32": "FP32",
+    "f64": "FP64",
+    "s8": "INT8",
+    "s16": "INT16",
+    "s32": "INT32",
+    "s64": "INT64",
+    "u8": "UINT8",
+    "u16": "UINT16",
+    "u32": "UINT32",
+    "u64": "UINT64",
+    "pred": "BOOL",
+}
+"""The element types of the language, by their names here: as its programs write them."""
+
 
 @dataclass(frozen=True)
 class Form:
@@ -44,6 +61,9 @@ class Form:
 
 class ShapedType(Data[Form], TypeAttribute):
     """A tensor, a distributed tensor or a tile: extents and an element type."""
+
+    title: ClassVar[str]
+    """What programs call it."""
 
     @property
     def shape(self) -> tuple[Dim, ...]:
@@ -68,8 +88,12 @@ class ShapedType(Data[Form], TypeAttribute):
 
     @property
     def described(self) -> str:
-        """Extents and element type as messages write them: ``[4, NR] f32``."""
-        return f"[{', '.join(map(str, self.shape))}] {self.dtype}"
+        """Kind, extents and element type as messages write them: ``Tensor[[4, NR], FP32]``."""
+        return f"{self.title}[[{', '.join(map(str, self.shape))}], {spelled(self.dtype)}]"
+
+    def with_shape(self, shape: Sequence[Dim]) -> Self:
+        """The type that has these extents, and else is the same."""
+        return self.new(Form(tuple(shape), self.dtype, self.data.extra))
 
     def fits(self, other: Attribute) -> bool:
         """Whether a value of this type can stand for one of the other: the same kind and element type, extents that may
@@ -116,6 +140,7 @@ class TensorType(ShapedType):
     """A tensor in a rank's own memory, or in the host's."""
 
     name = "program.tensor"
+    title = "Tensor"
 
     @staticmethod
     def of(shape: Sequence[Dim], dtype: DType) -> TensorType:
@@ -128,6 +153,7 @@ class DistTensorType(ShapedType):
     """A distributed tensor: a view of a window, the same on every rank of its domain."""
 
     name = "program.dist_tensor"
+    title = "DistributedTensor"
 
     @staticmethod
     def of(shape: Sequence[Dim], dtype: DType, window: str = "") -> DistTensorType:
@@ -145,6 +171,7 @@ class TileType(ShapedType):
     """A tile in a core's memory; its extents are numbers, and how much of it is valid is known when it runs."""
 
     name = "program.tile"
+    title = "Tile"
 
     @staticmethod
     def of(shape: Sequence[int], dtype: DType, memory: MemorySpace = MemorySpace.Vec) -> TileType:
@@ -162,6 +189,7 @@ class ArrayType(ShapedType):
     """A small array of scalars in a core, changed in place."""
 
     name = "program.array"
+    title = "Array"
 
     @staticmethod
     def of(size: int, dtype: DType) -> ArrayType:
@@ -224,6 +252,19 @@ def element_of(scalar: Attribute) -> DType:
 def is_scalar(type: Any) -> bool:
     """Whether a value of that type is a scalar."""
     return isinstance(type, (IndexType, IntegerType)) or type in _FLOATS.values()
+
+
+def spelled(of: Attribute | DType) -> str:
+    """A type or an element type as programs write it: ``Tensor[[4, NR], FP32]``, ``Scalar[INT32]``, ``FP32``."""
+    if isinstance(of, DType):
+        return DTYPE_NAMES.get(of.name, of.name)
+    if isinstance(of, ShapedType):
+        return of.described
+    if is_scalar(of):
+        return f"Scalar[{'INDEX' if isinstance(of, IndexType) else spelled(element_of(of))}]"
+    return {"program.window_buffer": "Ptr", "program.comm_ctx": "CommCtx", "program.task": "TaskId"}.get(
+        of.name, str(of)
+    )
 
 
 def is_float(type: Any) -> bool:

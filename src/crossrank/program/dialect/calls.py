@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import ArrayAttr, FlatSymbolRefAttrConstr, IndexType, StringAttr, SymbolRefAttr, UnitAttr
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DenseArrayBase,
+    FlatSymbolRefAttrConstr,
+    IndexType,
+    StringAttr,
+    SymbolRefAttr,
+    UnitAttr,
+    i32,
+)
 from xdsl.ir import Attribute, Block, Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -30,6 +39,9 @@ from crossrank.program.dialect.tensors import Values, ask
 from crossrank.program.kinds import ArgDirection
 from crossrank.program.types import TaskType
 
+PARALLEL = "program.parallel"
+"""The attribute of an ``scf.for`` whose turns do not depend on one another."""
+
 
 @irdl_op_definition
 class CallOp(IRDLOperation):
@@ -42,10 +54,9 @@ class CallOp(IRDLOperation):
         deps: tasks that it comes after, as the author says.
         auto_deps: tasks that it comes after, as `auto-derive-task-dependencies` found out.
         arg_directions: an `ArgDirection` for each argument; set by `derive-call-directions`.
-        no_dep: the arguments whose ordering the author takes care of.
+        no_dep: the callee's parameters, by name, whose arguments are ordered by the author.
         sync_start: all blocks are to be resident together.
         manual: it comes after nothing but ``deps``.
-        only_if: a condition that `legalize-spmd-launches` could not prove; where it does not hold nothing is launched.
     """
 
     name = "program.call"
@@ -82,6 +93,7 @@ class CallOp(IRDLOperation):
         deps: Values = (),
         auto_deps: Values = (),
         arg_directions: Sequence[ArgDirection] | None = None,
+        no_dep: Sequence[str] = (),
     ) -> None:
         super().__init__(
             operands=[arguments, device, core_num, deps, auto_deps],
@@ -90,6 +102,7 @@ class CallOp(IRDLOperation):
                 "sync_start": UnitAttr() if sync_start else None,
                 "manual": UnitAttr() if manual else None,
                 "arg_directions": None if arg_directions is None else directions_attr(arg_directions),
+                "no_dep": ArrayAttr([StringAttr(n) for n in no_dep]) if no_dep else None,
             },
             result_types=[returned, TaskType()],
         )
@@ -98,6 +111,24 @@ class CallOp(IRDLOperation):
     def function(self) -> str:
         """The callee's name."""
         return self.callee.root_reference.data
+
+    def give(self, *, arguments: Values | None = None, auto_deps: Values | None = None) -> None:
+        """Say other arguments, or other tasks that it comes after; what is not named stays."""
+        groups = [
+            self.arguments if arguments is None else arguments,
+            [] if self.device is None else [self.device],
+            [] if self.core_num is None else [self.core_num],
+            self.deps,
+            self.auto_deps if auto_deps is None else auto_deps,
+        ]
+        self.operands = [v for group in groups for v in group]
+        sizes = DenseArrayBase.from_list(i32, [len(group) for group in groups])
+        self.properties[AttrSizedOperandSegments.attribute_name] = sizes
+
+    @property
+    def ordered_by_author(self) -> frozenset[str]:
+        """The names that `no_dep` has."""
+        return frozenset() if self.no_dep is None else frozenset(n.data for n in self.no_dep)
 
     @property
     def directions(self) -> list[ArgDirection] | None:

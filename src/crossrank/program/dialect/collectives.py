@@ -23,11 +23,18 @@ from xdsl.irdl import (
     result_def,
 )
 
-from crossrank.program.dialect.tensors import ask, number, shaped
+from crossrank.program.dialect.remote import ask_window
+from crossrank.program.dialect.tensors import ask, known, number, shaped
 from crossrank.program.kinds import ReduceOp
-from crossrank.program.types import DistTensorType, ShapedType
+from crossrank.program.types import ANY_TENSOR, Dim, DistTensorType, ShapedType, spelled
 
 MODES = ("mesh", "ring")
+BARRIER_SLOT = " (the barrier slot is an int counter)"
+
+
+def _differ(a: Dim, b: Dim) -> bool:
+    """Whether two extents are known to be different."""
+    return isinstance(a, int) and isinstance(b, int) and a != b
 
 
 class CollectiveOp(IRDLOperation):
@@ -42,17 +49,55 @@ class CollectiveOp(IRDLOperation):
         """Raise a VerifyException that begins with the collective's name where something does not hold."""
         ask(holds, f"{self.title} {what}")
 
-    def ask_signal(self, signal: SSAValue | None) -> None:
-        """A signal is a distributed tensor of s32."""
-        if signal is None:
-            return
+    def ask_cells(self, what: str, cells: SSAValue, why: str = "") -> None:
+        """A distributed tensor of s32, as signals are, and counts that peers write."""
+        ask_window(self.title, what, cells)
+        self.ask_int32(what, cells, why)
+
+    def ask_int32(self, what: str, of: SSAValue, why: str = "") -> None:
+        """Elements of s32."""
+        element = shaped(of).dtype
+        self.ask(element.name == "s32", f"{what} must have INT32 element type{why}, got dtype {spelled(element)}")
+
+    def ask_local(self, what: str, value: SSAValue) -> None:
+        """What only its own rank reads: a tensor, of a window or not."""
         self.ask(
-            isinstance(signal.type, DistTensorType),
-            f"signal must be a DistributedTensor (window-bound), got {signal.type}",
+            isinstance(value.type, ANY_TENSOR),
+            f"{what} must be a Tensor or DistributedTensor, got {spelled(value.type)}",
         )
+
+    def ask_2d(self, what: str, value: SSAValue, form: str) -> None:
+        """Two dimensions."""
+        rank = len(shaped(value).shape)
+        self.ask(rank == 2, f"{what} must be 2D {form}, got {rank} dims")
+
+    def ask_apart(self, source: SSAValue, target: SSAValue, what: str) -> None:
+        """What is sent and where it arrives are not the same value."""
         self.ask(
-            shaped(signal).dtype.name == "s32", f"signal must have INT32 element type, got dtype {shaped(signal).dtype}"
+            source is not target,
+            f"input and target must be different {what}, but the same expression was passed for both",
         )
+
+    def ask_same_elements(self, source: SSAValue, target: SSAValue) -> None:
+        """Elements of one type."""
+        mine, theirs = shaped(target).dtype, shaped(source).dtype
+        self.ask(mine is theirs, f"target dtype {spelled(mine)} must match input dtype {spelled(theirs)}")
+
+    def ask_column(self, what: str, value: SSAValue) -> None:
+        """One cell for each rank: ``[NR]`` or ``[NR, 1]``."""
+        shape = shaped(value).shape
+        self.ask(len(shape) in (1, 2), f"{what} must be 1D [NR] or 2D [NR, 1], got {len(shape)} dims")
+        if len(shape) == 2:
+            self.ask(not _differ(shape[1], 1), f"{what} second dimension must be 1, got {shape[1]}")
+
+    def ask_op(self, op: StringAttr) -> None:
+        """There is such a `ReduceOp`."""
+        self.ask(op.data in ReduceOp.__members__, f"op must be ReduceOp.Sum, Max, Min, or Prod (got {op.data})")
+
+    def ask_core_num(self, core_num: SSAValue | None) -> None:
+        """At least one core."""
+        number = None if core_num is None else known(core_num)
+        self.ask(number is None or number > 0, f"core_num must be positive, got {number}")
 
     @property
     @abstractmethod
@@ -102,9 +147,17 @@ class AllReduceOp(CollectiveOp):
         return self.target
 
     def verify_(self) -> None:
-        """There is such a mode; a ring has a signal."""
+        """There is such an op, and such a mode; a ring has a signal."""
+        self.ask_op(self.op)
         self.ask(self.mode.data in MODES, f'mode must be "mesh" or "ring", got "{self.mode.data}"')
-        self.ask_signal(self.signal)
+        if self.signal is not None:
+            self.ask_cells("signal", self.signal, BARRIER_SLOT)
+        self.ask(
+            self.signal is not None or self.mode.data == "mesh",
+            'mode="ring" requires an explicit signal; host signal synthesis only supports mesh mode. Pass a '
+            'window-bound signal, e.g. pld.tensor.allreduce(target, signal, mode="ring").',
+        )
+        self.ask_core_num(self.core_num)
 
 
 @irdl_op_definition
@@ -127,11 +180,7 @@ class BarrierOp(CollectiveOp):
 
     def verify_(self) -> None:
         """A signal of s32."""
-        element = shaped(self.signal).dtype
-        self.ask(
-            element.name == "s32",
-            f"signal must have INT32 element type (the barrier slot is an int counter), got dtype {element}",
-        )
+        self.ask_cells("signal", self.signal, BARRIER_SLOT)
 
 
 @irdl_op_definition
@@ -156,7 +205,7 @@ class BroadcastOp(CollectiveOp):
 
     def verify_(self) -> None:
         """A root that can be."""
-        self.ask_signal(self.signal)
+        self.ask_cells("signal", self.signal)
         self.ask(self.root.value.data >= 0, f"root rank must be non-negative, got {self.root.value.data}")
 
 
@@ -182,6 +231,26 @@ class AllGatherOp(CollectiveOp):
         """The target."""
         return self.target
 
+    def verify_(self) -> None:
+        """A chunk, a row of the target for each rank, a cell of the signal for each rank."""
+        self.ask_apart(self.source, self.target, "buffers")
+        self.ask_local("input", self.source)
+        self.ask_2d("input", self.source, "[1, SIZE] (this rank's single chunk)")
+        chunk, rows, cells = (shaped(v).shape for v in (self.source, self.target, self.signal))
+        self.ask(
+            not _differ(chunk[0], 1),
+            f"input must be [1, SIZE] (this rank's single chunk), got first dim {chunk[0]}",
+        )
+        self.ask_2d("target", self.target, "[NR, SIZE]")
+        self.ask_same_elements(self.source, self.target)
+        self.ask(not _differ(rows[1], chunk[1]), "target SIZE must equal input SIZE")
+        self.ask_cells("signal", self.signal)
+        self.ask_column("signal", self.signal)
+        self.ask(
+            not _differ(cells[0], rows[0]),
+            f"signal first dimension ({cells[0]}) must equal target first dimension ({rows[0]})",
+        )
+
 
 @irdl_op_definition
 class ReduceScatterOp(CollectiveOp):
@@ -202,6 +271,12 @@ class ReduceScatterOp(CollectiveOp):
     def returned(self) -> SSAValue:
         """The target."""
         return self.target
+
+    def verify_(self) -> None:
+        """A row of the target for each rank; there is such an op."""
+        self.ask_2d("target", self.target, "[NR, SIZE]")
+        self.ask_cells("signal", self.signal)
+        self.ask_op(self.op)
 
 
 @irdl_op_definition
@@ -225,6 +300,26 @@ class AllToAllOp(CollectiveOp):
     def returned(self) -> SSAValue:
         """The target."""
         return self.target
+
+    def verify_(self) -> None:
+        """A row of source and target for each rank, a cell of the signal for each rank."""
+        self.ask_apart(self.source, self.target, "windows")
+        self.ask_local("input", self.source)
+        self.ask_2d("input", self.source, "[NR, SIZE]")
+        self.ask_2d("target", self.target, "[NR, SIZE]")
+        source, target, cells = (shaped(v).shape for v in (self.source, self.target, self.signal))
+        self.ask(
+            not _differ(target[0], source[0]),
+            f"target first dimension ({target[0]}) must equal input first dimension ({source[0]})",
+        )
+        self.ask(not _differ(target[1], source[1]), "target shape must equal input shape")
+        self.ask_same_elements(self.source, self.target)
+        self.ask_cells("signal", self.signal)
+        self.ask_column("signal", self.signal)
+        self.ask(
+            not _differ(cells[0], source[0]),
+            f"signal first dimension ({cells[0]}) must equal input first dimension ({source[0]})",
+        )
 
 
 @irdl_op_definition
@@ -266,6 +361,38 @@ class AllToAllVOp(CollectiveOp):
     def returned(self) -> SSAValue:
         """The target."""
         return self.target
+
+    def verify_(self) -> None:
+        """Blocks of as many rows for each rank; a row of cells of the signal, and two counts for each rank."""
+        self.ask_local("input", self.source)
+        self.ask_2d("input", self.source, "[NR*MAX_RECV, SIZE]")
+        self.ask_2d("target", self.target, "[NR*MAX_RECV, SIZE]")
+        source, target, cells, sent, received = (
+            shaped(v).shape for v in (self.source, self.target, self.signal, self.send_counts, self.recv_counts)
+        )
+        self.ask(not _differ(target[1], source[1]), "target SIZE must equal input SIZE")
+        self.ask_same_elements(self.source, self.target)
+        self.ask_cells("signal", self.signal)
+        self.ask_2d("signal", self.signal, "[NR, 1]")
+        ranks, rows = cells[0], target[0]
+        if isinstance(ranks, int):
+            self.ask(ranks > 0, f"signal dim 0 (NR) must be positive, got {ranks}")
+            self.ask(
+                not isinstance(rows, int) or rows % ranks == 0,
+                f"signal dim 0 ({ranks}) must divide target dim 0 ({rows})",
+            )
+        self.ask_local("send_counts", self.send_counts)
+        self.ask_int32("send_counts", self.send_counts)
+        self.ask_column("send_counts", self.send_counts)
+        self.ask_cells("recv_counts", self.recv_counts)
+        self.ask_2d("recv_counts", self.recv_counts, "[NR, 1]")
+        self.ask_column("recv_counts", self.recv_counts)
+        for what, counts in (("send_counts", sent), ("recv_counts", received)):
+            self.ask(
+                not _differ(counts[0], ranks),
+                f"{what} dim 0 ({counts[0]}) must equal signal dim 0 (NR = {ranks})",
+            )
+        self.ask_core_num(self.core_num)
 
 
 OPS = (

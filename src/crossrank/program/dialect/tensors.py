@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
+from xdsl.dialects.arith import ConstantOp, IndexCastOp
 from xdsl.dialects.builtin import I64, ArrayAttr, IndexType, IntegerAttr, i64
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
@@ -22,7 +24,7 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from crossrank.program.types import ArrayType, ShapedType, TensorType, scalar_type
+from crossrank.program.types import ArrayType, Dim, ShapedType, TensorType, scalar_type, spelled
 
 Values = Sequence[SSAValue]
 
@@ -44,10 +46,32 @@ def ask(holds: object, what: str) -> None:
         raise VerifyException(what)
 
 
+def known(value: SSAValue) -> int | None:
+    """The number that a value is, where it is a constant."""
+    owner = value.owner
+    if isinstance(owner, IndexCastOp):
+        return known(owner.input)
+    if isinstance(owner, ConstantOp) and isinstance(owner.value, IntegerAttr):
+        return int(owner.value.value.data)
+    return None
+
+
 def ask_indices(op: str, what: str, indices: Values, of: SSAValue) -> None:
     """One index for each dimension."""
     rank = len(shaped(of).shape)
     ask(len(indices) == rank, f"{op}: {what} must have {rank} entries, one a dimension, got {len(indices)}")
+
+
+def ask_within(op: str, axis: int, offset: int | None, extent: int | None, dim: Dim, remedy: str = "") -> None:
+    """Nothing before the first element of a dimension, nothing behind its last, as far as that is known."""
+    ask(offset is None or offset >= 0, f"{op}: the offset of dimension {axis} must be non-negative, got {offset}")
+    ask(extent is None or extent >= 0, f"{op}: the extent of dimension {axis} must be non-negative, got {extent}")
+    if isinstance(dim, int):
+        ask(
+            (offset or 0) + (extent or 0) <= dim,
+            f"{op}: elements {offset or 0} to {(offset or 0) + (extent or 0)} of dimension {axis} are beyond its "
+            f"{dim}{remedy}",
+        )
 
 
 @irdl_op_definition
@@ -105,8 +129,14 @@ class SliceOp(IRDLOperation):
         ask_indices("slice", "offsets", self.offsets, self.source)
         ask_indices("slice", "sizes", self.extents, self.source)
         of, type = shaped(self.source), shaped(self.result)
-        ask(type.dtype is of.dtype, f"slice: the view has elements of {type.dtype}, and what it views {of.dtype}")
+        ask(
+            type.dtype is of.dtype,
+            f"slice: the view has elements of {spelled(type.dtype)}, and what it views {spelled(of.dtype)}",
+        )
         ask(len(type.shape) == len(of.shape) - len(self.dropped), "slice: the view has another number of dimensions")
+        for axis, (offset, extent, dim) in enumerate(zip(self.offsets, self.extents, of.shape, strict=True)):
+            ask_within("slice", axis, known(offset), known(extent), dim)
+            ask(axis not in self.dropped or known(extent) == 1, f"slice: dimension {axis} is dropped, and is not of 1")
 
 
 @irdl_op_definition
@@ -127,14 +157,10 @@ class ReshapeOp(IRDLOperation):
         """As many elements, where that is known."""
         of, type = shaped(self.source), shaped(self.result)
         if of.is_static and type.is_static:
-            ask(_size(of) == _size(type), f"reshape: {of.described} has not as many elements as {type.described}")
-
-
-def _size(type: ShapedType) -> int:
-    size = 1
-    for extent in type.extents:
-        size *= extent
-    return size
+            ask(
+                math.prod(of.extents) == math.prod(type.extents),
+                f"reshape: {of.described} has not as many elements as {type.described}",
+            )
 
 
 @irdl_op_definition
@@ -153,6 +179,14 @@ class TransposeOp(IRDLOperation):
         super().__init__(
             operands=[source], properties={"axis1": number(axis1), "axis2": number(axis2)}, result_types=[type]
         )
+
+    def verify_(self) -> None:
+        """There are such dimensions; the result has them exchanged."""
+        of, axes = shaped(self.source), [self.axis1.value.data, self.axis2.value.data]
+        ask(all(0 <= a < len(of.shape) for a in axes), f"pl.transpose: {of.described} has no dimensions {axes}")
+        shape = list(of.shape)
+        shape[axes[0]], shape[axes[1]] = shape[axes[1]], shape[axes[0]]
+        ask(shaped(self.result).shape == tuple(shape), "pl.transpose: the result has another shape")
 
 
 @irdl_op_definition
@@ -174,7 +208,10 @@ class AssembleOp(IRDLOperation):
         """Of one element type; an offset for each dimension of the target."""
         ask_indices("pl.assemble", "offsets", self.offsets, self.target)
         target, source = shaped(self.target), shaped(self.source)
-        ask(target.dtype is source.dtype, f"pl.assemble: source is of {source.dtype}, target of {target.dtype}")
+        ask(
+            target.dtype is source.dtype,
+            f"pl.assemble: source is of {spelled(source.dtype)}, target of {spelled(target.dtype)}",
+        )
 
 
 @irdl_op_definition
@@ -212,8 +249,11 @@ class WriteOp(IRDLOperation):
     def verify_(self) -> None:
         """An index for each dimension; the scalar is of the element type."""
         ask_indices("pl.write", "indices", self.indices, self.target)
-        wanted = scalar_type(shaped(self.target).dtype)
-        ask(self.value.type == wanted, f"pl.write: the value is of {self.value.type}, the elements of {wanted}")
+        of = shaped(self.target).dtype
+        ask(
+            self.value.type == scalar_type(of),
+            f"pl.write: the value is a {spelled(self.value.type)}, and the elements are of {spelled(of)}",
+        )
 
 
 @irdl_op_definition

@@ -22,13 +22,40 @@ from xdsl.irdl import (
 )
 from xdsl.traits import Pure
 
-from crossrank.program.dialect.tensors import Values, ask, ask_indices, shaped
-from crossrank.program.types import ShapedType, TileType, is_scalar, scalar_type
+from crossrank.program.dialect.tensors import Values, ask, ask_indices, ask_within, known, shaped
+from crossrank.program.types import ShapedType, TileType, is_scalar, scalar_type, spelled
 
 UNARY = ("abs", "exp", "log", "neg", "not", "recip", "relu", "rsqrt", "sqrt")
 BINARY = ("add", "sub", "mul", "div", "max", "min", "rem", "and", "or", "xor", "shl", "shr")
 REDUCE = ("sum", "max", "min")
 ROUNDING = ("none", "rint", "round", "floor", "ceil", "trunc")
+
+
+READ_REMEDY = (
+    "; pass clamp=True -- pl.load(x, offsets, shapes, clamp=True) -- to narrow the read to the source edge instead"
+)
+
+
+def ask_region(
+    op: str, offsets: Values, valid_shape: Values, tile: ShapedType, of: ShapedType, remedy: str = ""
+) -> None:
+    """A valid extent for each dimension of a tile or none at all; what is known of the region lies within ``of``."""
+    ask(
+        len(valid_shape) in (0, len(tile.shape)),
+        f"{op} valid_shape rank ({len(valid_shape)}) must match the tile's rank ({len(tile.shape)})",
+    )
+    valid = [known(v) for v in valid_shape]
+    for axis, extent in enumerate(valid):
+        ask(
+            extent is None or extent >= 0,
+            f"{op} valid_shape {axis} is provably negative; a valid region cannot have a negative extent",
+        )
+        ask(
+            extent is None or extent <= tile.extents[axis],
+            f"{op} valid_shape {axis} is {extent}, and the tile has {tile.extents[axis]}",
+        )
+    for axis, (offset, extent, dim) in enumerate(zip(offsets, valid or tile.extents, of.shape, strict=True)):
+        ask_within(op, axis, known(offset), extent, dim, remedy)
 
 
 @irdl_op_definition
@@ -59,11 +86,8 @@ class LoadOp(IRDLOperation):
             len(tile.shape) == len(of.shape),
             f"pl.load: shapes must have {len(of.shape)} entries, got {len(tile.shape)}",
         )
-        ask(tile.dtype is of.dtype, f"pl.load: the tile is of {tile.dtype}, the tensor of {of.dtype}")
-        ask(
-            len(self.valid_shape) in (0, len(tile.shape)),
-            f"pl.load: valid_shape must have {len(tile.shape)} entries, got {len(self.valid_shape)}",
-        )
+        ask(tile.dtype is of.dtype, f"pl.load: the tile is of {spelled(tile.dtype)}, the tensor of {spelled(of.dtype)}")
+        ask_region("pl.load", self.offsets, self.valid_shape, tile, of, READ_REMEDY)
 
 
 @irdl_op_definition
@@ -85,7 +109,27 @@ class StoreOp(IRDLOperation):
         """Of one element type; an offset for each dimension of the tensor, which has no fewer than the tile."""
         ask_indices("pl.store", "offsets", self.offsets, self.target)
         tile, target = shaped(self.source), shaped(self.target)
-        ask(tile.dtype is target.dtype, f"pl.store: the tile is of {tile.dtype}, the tensor of {target.dtype}")
+        ask(
+            tile.dtype is target.dtype,
+            f"pl.store: the tile is of {spelled(tile.dtype)}, the tensor of {spelled(target.dtype)}",
+        )
+        missing = len(target.shape) - len(tile.shape)
+        ask(missing >= 0, f"pl.store: {tile.described} has more dimensions than {target.described}")
+        whole = (1,) * missing + tile.extents if is_whole(self.source) else (None,) * len(target.shape)
+        for axis, (offset, extent, dim) in enumerate(zip(self.offsets, whole, target.shape, strict=True)):
+            ask_within("pl.store", axis, known(offset), extent, dim)
+
+
+def is_whole(tile: SSAValue) -> bool:
+    """Whether all of a tile is valid, by what can be seen of its making."""
+    owner = tile.owner
+    if isinstance(owner, LoadOp):
+        return not owner.valid_shape
+    if isinstance(owner, (UnaryOp, CastOp, MoveOp)):
+        return is_whole(owner.source)
+    if isinstance(owner, BinaryOp):
+        return is_whole(owner.lhs) and (is_scalar(owner.rhs.type) or is_whole(owner.rhs))
+    return isinstance(owner, (FullOp, FillPadOp))
 
 
 @irdl_op_definition
@@ -103,7 +147,7 @@ class FullOp(IRDLOperation):
     def verify_(self) -> None:
         """The value is of the element type."""
         wanted = scalar_type(shaped(self.result).dtype)
-        ask(self.value is None or self.value.type == wanted, f"pl.full: the value must be of {wanted}")
+        ask(self.value is None or self.value.type == wanted, f"pl.full: the value must be a {spelled(wanted)}")
 
 
 @irdl_op_definition
@@ -165,12 +209,18 @@ class BinaryOp(IRDLOperation):
         name, lhs = f"pl.{self.op.data}", shaped(self.lhs)
         if isinstance(self.rhs.type, TileType):
             rhs = shaped(self.rhs)
-            ask(lhs.dtype is rhs.dtype, f"{name}: the operands are of {lhs.dtype} and {rhs.dtype}: cast one")
+            ask(
+                lhs.dtype is rhs.dtype,
+                f"{name}: the operands are of {spelled(lhs.dtype)} and {spelled(rhs.dtype)}: cast one",
+            )
             ask(_meets(lhs, rhs), f"{name}: the operands have shapes {_extents(lhs)} and {_extents(rhs)}")
             ask(self.result.type == broadcast(self.lhs, self.rhs), f"{name}: the result has another type")
         else:
-            wanted = scalar_type(lhs.dtype)
-            ask(self.rhs.type == wanted, f"{name}: the scalar is of {self.rhs.type}, the tile's elements of {wanted}")
+            ask(
+                self.rhs.type == scalar_type(lhs.dtype),
+                f"{name}: the scalar is a {spelled(self.rhs.type)}, and the tile's elements are of "
+                f"{spelled(lhs.dtype)}",
+            )
 
 
 def _extents(type: ShapedType) -> list[int]:
@@ -263,7 +313,7 @@ class MatmulOp(IRDLOperation):
         """Inner extents are the same."""
         a, b, c = (shaped(v) for v in (self.lhs, self.rhs, self.result))
         ask(len(a.shape) == len(b.shape) == 2, "pl.matmul: the operands must have 2 dimensions")
-        ask(a.dtype is b.dtype, f"pl.matmul: the operands are of {a.dtype} and {b.dtype}")
+        ask(a.dtype is b.dtype, f"pl.matmul: the operands are of {spelled(a.dtype)} and {spelled(b.dtype)}")
         ask(a.shape[1] == b.shape[0], f"pl.matmul: {_extents(a)} and {_extents(b)} have different inner extents")
         ask(c.shape == (a.shape[0], b.shape[1]), "pl.matmul: the result has another shape")
         ask(self.acc is None or self.acc.type == self.result.type, "pl.matmul: acc must be what the result is")
@@ -287,6 +337,27 @@ class SetValidShapeOp(IRDLOperation):
     def verify_(self) -> None:
         """An extent for each dimension."""
         ask_indices("set_validshape", "valid_shape", self.valid_shape, self.source)
+
+
+@irdl_op_definition
+class FillPadOp(IRDLOperation):
+    """The tile with a value where it is not valid; all of it is valid then."""
+
+    name = "program.fillpad"
+    T: ClassVar = VarConstraint("T", base(TileType))
+    source = operand_def(T)
+    value = operand_def(Attribute)
+    result = result_def(T)
+    traits = traits_def(Pure())
+    assembly_format = "$source `,` $value attr-dict `:` type($source) `,` type($value)"
+
+    def __init__(self, source: SSAValue, value: SSAValue) -> None:
+        super().__init__(operands=[source, value], result_types=[source.type])
+
+    def verify_(self) -> None:
+        """The value is of the element type."""
+        wanted = scalar_type(shaped(self.source).dtype)
+        ask(self.value.type == wanted, f"pl.fillpad: the value must be a {spelled(wanted)}")
 
 
 @irdl_op_definition
@@ -330,5 +401,6 @@ OPS = (
     ReduceOp,
     MatmulOp,
     SetValidShapeOp,
+    FillPadOp,
     SelectOp,
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from xdsl.dialects.builtin import IndexType, StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, prop_def, result_def, traits_def, var_operand_def
 from xdsl.traits import Pure
 
-from crossrank.program.dialect.tensors import Values, ask, shaped
+from crossrank.program.dialect.tensors import Values, ask, known, shaped
 from crossrank.program.types import CommCtxType, DistTensorType, WindowBufferType
 
 
@@ -44,7 +46,7 @@ class AllocWindowOp(IRDLOperation):
 
     def verify_(self) -> None:
         """It has a name."""
-        ask(self.window, "pld.alloc_window_buffer requires a non-empty 'name' kwarg")
+        ask(self.window, "pld.tensor.alloc_window_buffer requires a non-empty 'name' kwarg")
 
 
 @irdl_op_definition
@@ -61,8 +63,13 @@ class WindowOp(IRDLOperation):
         super().__init__(operands=[buffer, extents], result_types=[type])
 
     def verify_(self) -> None:
-        """An extent for each dimension."""
-        ask(len(self.extents) == len(shaped(self.result).shape), "pld.window: one extent for each dimension")
+        """An extent for each dimension; no more bytes than the buffer has, where both are known."""
+        type, buffer = shaped(self.result), self.buffer.owner
+        size = known(buffer.size) if isinstance(buffer, AllocWindowOp) else None
+        if size is not None and type.is_static:
+            needed = math.prod(type.extents) * type.dtype.itemsize
+            ask(needed <= size, f"pld.tensor.window: {type.described} takes {needed} bytes, and the buffer has {size}")
+        ask(len(self.extents) == len(shaped(self.result).shape), "pld.tensor.window: one extent for each dimension")
 
 
 @irdl_op_definition

@@ -6,7 +6,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar, cast
 
 from xdsl.dialects import arith
@@ -19,26 +19,60 @@ from xdsl.dialects.builtin import (
     IntegerType,
     LocationAttr,
     UnknownLoc,
+    i1,
 )
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from crossrank.errors import InputError
 from crossrank.program.dialect.windows import SymbolOp
-from crossrank.program.types import is_float, is_scalar
+from crossrank.program.kinds import Level
+from crossrank.program.types import element_of, is_float, is_scalar, spelled
 
 OpT = TypeVar("OpT", bound=Operation)
 
 
-class Symbol:
-    """A symbolic extent, ``pl.dynamic("NR")``, or an expression of one: ``text`` is how types have it."""
+def _expression(sign: str, *, swapped: bool = False) -> Callable[[Symbol, Symbol | int], Symbol]:
+    def join(self: Symbol, other: Symbol | int) -> Symbol:
+        if not isinstance(other, (Symbol, int)):
+            return NotImplemented
+        lhs, rhs = (other, self) if swapped else (self, other)
+        left, right = (f"({o.text})" if isinstance(o, Symbol) and o.parts else str(o) for o in (lhs, rhs))
+        return Symbol(f"{left} {sign} {right}", (sign, lhs, rhs))
 
-    def __init__(self, text: str) -> None:
+    return join
+
+
+class Symbol:
+    """A symbolic extent, ``pl.dynamic("NR")``, or an expression of some: ``NR * 2``.
+
+    Attributes:
+        text: how types have it.
+        parts: of an expression its sign and its two operands.
+    """
+
+    def __init__(self, text: str, parts: tuple[str, Symbol | int, Symbol | int] | None = None) -> None:
         self.text = text
+        self.parts = parts
+
+    __add__, __radd__ = _expression("+"), _expression("+", swapped=True)
+    __sub__, __rsub__ = _expression("-"), _expression("-", swapped=True)
+    __mul__, __rmul__ = _expression("*"), _expression("*", swapped=True)
+    __floordiv__, __rfloordiv__ = _expression("//"), _expression("//", swapped=True)
+
+    def __str__(self) -> str:
+        return self.text
 
     def __repr__(self) -> str:
         return f"pl.dynamic({self.text!r})"
 
+
+_SIGNS: dict[str, Callable[[SSAValue, SSAValue], Operation]] = {
+    "+": arith.AddiOp,
+    "-": arith.SubiOp,
+    "*": arith.MuliOp,
+    "//": arith.FloorDivSIOp,
+}
 
 Scalar = int | float | bool | Symbol | SSAValue
 Extents = Sequence[Scalar]
@@ -50,11 +84,19 @@ class Builder:
     Attributes:
         block: where ops go.
         location: of what is being parsed.
+        level: whose statements these are: of HOST, of CHIP, or of a kernel (CORE_GROUP).
     """
 
-    def __init__(self, block: Block, location: LocationAttr | None = None) -> None:
+    def __init__(self, block: Block, location: LocationAttr | None = None, level: Level = Level.CORE_GROUP) -> None:
         self.block = block
         self.location: LocationAttr = location or UnknownLoc()
+        self.level = level
+        self._constants: dict[tuple[Block, str, Attribute], SSAValue] = {}
+
+    @property
+    def in_kernel(self) -> bool:
+        """Whether it is a kernel's body."""
+        return self.level is Level.CORE_GROUP
 
     def insert(self, op: OpT) -> OpT:
         """Put an op at the end; InputError with the author's place where its verifier refuses it."""
@@ -79,15 +121,21 @@ class Builder:
             self.fail(what, remedy)
 
     def constant(self, value: int | float | bool, type: Attribute) -> SSAValue:
-        """A constant of a scalar type; one that the type cannot hold is refused."""
+        """A constant of a scalar type, one for each block; one that the type cannot hold is refused."""
+        key = (self.block, repr(value), type)
+        if key not in self._constants:
+            self._constants[key] = self._constant(value, type)
+        return self._constants[key]
+
+    def _constant(self, value: int | float | bool, type: Attribute) -> SSAValue:
         if is_float(type):
             return self.insert(arith.ConstantOp(FloatAttr(float(value), cast(AnyFloat, type)))).result
         if isinstance(value, float) and not value.is_integer():
-            self.fail(f"{value} is no whole number, and {type} is wanted")
+            self.fail(f"{value} is no whole number, and {spelled(type)} is wanted")
         number = int(value)
         if isinstance(type, IntegerType):
             bits = type.width.data
-            self.ask(-(1 << (bits - 1)) <= number < (1 << bits), f"{number} is no {type}")
+            self.ask(-(1 << (bits - 1)) <= number < (1 << bits), f"{number} is no {spelled(type)}")
         assert isinstance(type, (IndexType, IntegerType))
         return self.insert(arith.ConstantOp(IntegerAttr(number, type, truncate_bits=True), type)).result
 
@@ -97,18 +145,30 @@ class Builder:
         Floats and integers do not become one another by themselves.
         """
         if isinstance(value, Symbol):
-            value = self.insert(SymbolOp(value.text)).result
+            value = self.symbol(value)
         if not isinstance(value, SSAValue):
             return self.constant(value, type)
         if value.type == type:
             return value
-        self.ask(is_scalar(value.type), f"a scalar is wanted, and this is {value.type}")
+        self.ask(is_scalar(value.type), f"a scalar is wanted, and this is {spelled(value.type)}")
         if is_float(value.type) != is_float(type) or is_float(type):
-            self.fail(f"{value.type} does not become {type} by itself", "cast it: pl.cast(x, pl.FP32)")
+            element = "INDEX" if isinstance(type, IndexType) else spelled(element_of(type))
+            self.fail(
+                f"{spelled(value.type)} does not become {spelled(type)} by itself", f"cast it: pl.cast(x, pl.{element})"
+            )
         return self.convert(value, type)
 
+    def symbol(self, symbol: Symbol) -> SSAValue:
+        """The value of a symbolic extent, or of an expression of some; an ``index``."""
+        if symbol.parts is None:
+            return self.insert(SymbolOp(symbol.text)).result
+        sign, lhs, rhs = symbol.parts
+        return self.insert(_SIGNS[sign](self.index(lhs), self.index(rhs))).results[0]
+
     def convert(self, value: SSAValue, type: Attribute) -> SSAValue:
-        """An integer or index as another."""
+        """An integer or index as another; as a truth, whether it is not zero."""
+        if type == i1:
+            return self.insert(arith.CmpiOp(value, self.constant(0, value.type), "ne")).result
         if isinstance(value.type, IndexType) or isinstance(type, IndexType):
             return self.insert(arith.IndexCastOp(value, type)).result
         assert isinstance(value.type, IntegerType)

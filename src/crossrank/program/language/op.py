@@ -13,7 +13,12 @@ from functools import update_wrapper
 from typing import Any, NoReturn
 
 from crossrank.errors import InputError
+from crossrank.program.kinds import Level
 from crossrank.program.language.builder import Builder
+
+HOST, CHIP, KERNEL = Level.HOST, Level.CHIP, Level.CORE_GROUP
+BODIES = {HOST: "a HOST orchestrator", CHIP: "a CHIP orchestration", KERNEL: "a kernel"}
+"""Whose statements a word can be."""
 
 
 class Op:
@@ -21,21 +26,32 @@ class Op:
 
     Attributes:
         title: as programs write it: ``pl.load``, ``pld.tensor.put``.
+        levels: whose statements it can be.
+        takes: its positional arguments in words, for who gives another number of them.
     """
 
-    def __init__(self, title: str, emit: Callable[..., Any]) -> None:
+    def __init__(self, title: str, levels: Sequence[Level], takes: str, emit: Callable[..., Any]) -> None:
         update_wrapper(self, emit)
         self.title = title
+        self.takes = takes
+        self.levels = tuple(levels) or tuple(BODIES)
         self._emit = emit
         whole = inspect.signature(emit, eval_str=False)
         self.__signature__ = whole.replace(parameters=list(whole.parameters.values())[1:])
 
     def emit(self, builder: Builder, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-        """Insert its ops; InputError where the arguments are not what it takes."""
+        """Insert its ops; InputError where it cannot stand, or the arguments are not what it takes."""
+        if builder.level not in self.levels:
+            misplaced(builder, self.title, self.levels)
         try:
             self.__signature__.bind(*arguments, **keywords)
         except TypeError as error:
-            builder.fail(f"{self.title}: {error}", f"it is {self.title}{self.described}")
+            remedy = f"it is {self.title}{self.described}"
+            if self.takes and keywords.keys() <= self.__signature__.parameters.keys():
+                positional = self.__signature__.parameters.values()
+                by_name = sum(p.name in keywords for p in positional if p.kind is p.POSITIONAL_OR_KEYWORD)
+                builder.fail(f"{self.title} requires {self.takes}, but got {len(arguments) + by_name}", remedy)
+            builder.fail(f"{self.title}: {error}", remedy)
         return self._emit(builder, *arguments, **keywords)
 
     @property
@@ -55,6 +71,15 @@ class Op:
         return self.title
 
 
-def op(title: str) -> Callable[[Callable[..., Any]], Op]:
-    """Decorator: the function that inserts a word's ops becomes the word."""
-    return lambda emit: Op(title, emit)
+def op(title: str, *levels: Level, takes: str = "") -> Callable[[Callable[..., Any]], Op]:
+    """Decorator: the function that inserts a word's ops becomes the word; without levels it can stand anywhere."""
+    return lambda emit: Op(title, levels, takes, emit)
+
+
+def misplaced(builder: Builder, title: str, levels: Sequence[Level]) -> NoReturn:
+    """Refuse a word that stands where it cannot."""
+    builder.fail(
+        f"{title} stands in {' or '.join(BODIES[level] for level in levels)}, and this is {BODIES[builder.level]}",
+        "put it there; a kernel is a function of type InCore, or what stands in "
+        "`with pl.at(level=pl.Level.CORE_GROUP):`",
+    )

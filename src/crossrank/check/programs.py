@@ -1,0 +1,58 @@
+"""What is wrong with a program, found without running it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from crossrank.doors import Source
+from crossrank.errors import InputError
+from crossrank.findings import Finding
+from crossrank.passes import pipeline, run_passes
+from crossrank.program.codegen.kernel import kernel_source
+from crossrank.program.compiled import PIPELINE
+from crossrank.program.files import read_program_file
+from crossrank.program.language.parse.faults import collecting
+from crossrank.program.program import Program
+
+_PLACED = re.compile(r"(?P<where>\S+:\d+:\d+): (?P<what>.*)", re.S)
+
+
+def check_program(source: Source, ranks: int | None, rail: str | None = None) -> list[Finding]:
+    """What the parser, the verifiers, the passes and the generation of code find in a program.
+
+    The parser goes on behind a fault; a pass does not.
+
+    Raises:
+        InputError: the file defines no program, or its own Python fails.
+    """
+    with collecting() as faults:
+        try:
+            program = read_program_file(source, ranks, rail).program
+        except InputError as error:
+            if not faults and not _PLACED.match(error.what):
+                raise
+            return [_finding("program", fault) for fault in faults or [error]]
+    return list(_of_passes(program.clone()))
+
+
+def _of_passes(program: Program) -> Iterator[Finding]:
+    for p in pipeline(PIPELINE):
+        try:
+            run_passes(program, [p])
+        except InputError as error:
+            yield _finding(p.name, error)
+            return
+    for function in program.functions:
+        if function.is_kernel:
+            try:
+                kernel_source(program, function.name)
+            except InputError as error:
+                yield _finding("codegen", error)
+
+
+def _finding(kind: str, error: InputError) -> Finding:
+    placed = _PLACED.match(error.what)
+    if placed is None:
+        return Finding(kind, "", error.what, error.remedy)
+    return Finding(kind, placed["where"], placed["what"], error.remedy, where=placed["where"])

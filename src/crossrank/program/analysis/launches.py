@@ -1,0 +1,19 @@
+"""Launches that may have no block."""
+
+from __future__ import annotations
+
+from xdsl.ir import SSAValue
+
+from crossrank.program.analysis.bounds import Bounds
+from crossrank.program.dialect.calls import CallOp
+from crossrank.program.program import Program
+
+
+def unproven(program: Program) -> list[tuple[CallOp, SSAValue]]:
+    """The calls whose number of blocks is not provably positive where they stand, and that number."""
+    bounds = Bounds()
+    return [
+        (op, op.core_num)
+        for op in program.module.walk()
+        if isinstance(op, CallOp) and op.core_num is not None and bounds.of(op.core_num, op)[0] < 1
+    ]

@@ -1,0 +1,92 @@
+"""Which elements of which memory a value stands for, where that is known before anything runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from xdsl.ir import OpResult, SSAValue
+
+from crossrank.program.analysis.domains import constant
+from crossrank.program.analysis.lineage import Lineage
+from crossrank.program.dialect.tensors import ReshapeOp, SliceOp, TransposeOp, shaped
+
+
+@dataclass(frozen=True)
+class Box:
+    """Elements from ``low`` to before ``high`` in each dimension of a root.
+
+    Attributes:
+        root: where the memory begins.
+        low: by dimension of the root.
+        high: likewise; infinite where an extent is not known.
+        axes: the dimensions of the root that the view has, in its order; None: it has others (a reshape).
+    """
+
+    root: SSAValue
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    axes: tuple[int, ...] | None
+
+    def overlaps(self, other: Box) -> bool:
+        """Whether they have an element in common; those of different roots have none."""
+        return self.root is other.root and all(
+            a < d and c < b for a, b, c, d in zip(self.low, self.high, other.low, other.high, strict=True)
+        )
+
+
+def box_of(value: SSAValue, lineage: Lineage) -> Box | None:
+    """The box of a tensor; None where a loop, a branch, or a number that is computed decides about it."""
+    try:
+        return _box(value, lineage, frozenset())
+    except _Unknown:
+        return None
+
+
+class _Unknown(Exception):
+    """It cannot be said."""
+
+
+def _box(value: SSAValue, lineage: Lineage, asked: frozenset[SSAValue]) -> Box | None:
+    """The box of a value; None where that is what is being asked: a loop that carries it round as it is."""
+    if value in asked:
+        return None
+    asked |= {value}
+    op = value.op if isinstance(value, OpResult) else None
+    if isinstance(op, (SliceOp, ReshapeOp, TransposeOp)):
+        source = _box(op.source, lineage, asked)
+        if source is None:  # another view in each turn
+            raise _Unknown
+        return _view(op, source)
+    origins = lineage.origins(value)
+    if not origins:
+        extents = shaped(value).shape
+        high = tuple(e if isinstance(e, int) else math.inf for e in extents)
+        return Box(value, (0,) * len(extents), high, tuple(range(len(extents))))
+    boxes = {b for b in (_box(o, lineage, asked) for o in origins) if b is not None}
+    if len(boxes) > 1:
+        raise _Unknown
+    return next(iter(boxes), None)
+
+
+def _view(op: SliceOp | ReshapeOp | TransposeOp, source: Box) -> Box:
+    axes = source.axes
+    if isinstance(op, ReshapeOp):
+        return replace(source, axes=None)
+    if isinstance(op, TransposeOp):
+        one, other = op.axis1.value.data, op.axis2.value.data
+        swapped = {one: other, other: one}
+        return replace(source, axes=None if axes is None else tuple(axes[swapped.get(n, n)] for n in range(len(axes))))
+    offsets, extents = [constant(v) for v in op.offsets], [constant(v) for v in op.extents]
+    if axes is None:
+        if any(offsets) or None in offsets or tuple(extents) != shaped(op.source).shape:
+            raise _Unknown
+        return source
+    low, high = list(source.low), list(source.high)
+    for axis, offset, extent in zip(axes, offsets, extents, strict=True):
+        if offset is None or extent is None:
+            raise _Unknown
+        low[axis] += offset
+        high[axis] = min(high[axis], low[axis] + extent)
+    kept = tuple(a for n, a in enumerate(axes) if n not in op.dropped)
+    return Box(source.root, tuple(low), tuple(high), kept)

@@ -1,0 +1,20 @@
+"""What a run may be told of the machine that it stands for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RuntimeOptions:
+    """The machine and the patience of a run.
+
+    Attributes:
+        aiv_cores: vector cores of a device; a launch that is to be resident at once has no more blocks.
+        aic_cores: cube cores of a device, for launches of AIC kernels.
+        limit_s: seconds after which a run is given up.
+    """
+
+    aiv_cores: int = 48
+    aic_cores: int = 24
+    limit_s: float = 60.0

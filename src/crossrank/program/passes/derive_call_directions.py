@@ -1,0 +1,145 @@
+"""`derive-call-directions`: each call says what it does to each of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from xdsl.dialects import scf
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+
+from crossrank.passes import register
+from crossrank.program.analysis.lineage import Lineage, is_tensor
+from crossrank.program.dialect.calls import PARALLEL, CallOp
+from crossrank.program.kinds import ArgDirection, Direction, FunctionType
+from crossrank.program.program import Function, Param, Program, place
+from crossrank.program.program_pass import ProgramPass
+from crossrank.remarks import Remarks
+
+WRAPPERS = (FunctionType.Group, FunctionType.Spmd)
+_RANK = {Direction.In: 0, Direction.Out: 1, Direction.InOut: 2}
+
+
+@register
+@dataclass(frozen=True)
+class DeriveCallDirections(ProgramPass):
+    """Says for each argument of each call how it is ordered: read, changed, or overwritten.
+
+    Matches every call that has no directions yet.
+
+    Makes of the callee's parameters the call's `directions`: `Scalar` for what is no tensor, `Input` for In, `InOut`
+    for InOut. An Out argument is `OutputExisting`, and `InOut` where what was there may matter: within a loop whose
+    turns follow one another, after another writer of the same buffer, where the caller was given it as InOut, or where
+    it is one of several buffers. An argument that its author orders (`no_dep`) is `NoDep`. Before that, parameters of
+    functions that only wrap kernels (Group, Spmd) become what the kernels do to them, InOut before Out before In.
+
+    Declines calls that have directions: they are kept.
+    """
+
+    name: ClassVar[str] = "derive-call-directions"
+    produces: ClassVar[tuple[str, ...]] = ("CallDirectionsResolved",)
+
+    def rewrite(self, program: Program, remarks: Remarks) -> bool:
+        """Wrappers first, to a fixed point; then each call."""
+        lineage = Lineage(program)
+        changed = _raise_wrappers(lineage, remarks)
+        writers = _Writers(program, lineage)
+        for op in program.module.walk():
+            if not isinstance(op, CallOp):
+                continue
+            if op.directions is not None:
+                remarks.declined(op.function, "it has directions already", place(op))
+                continue
+            callee = lineage.callee(op)
+            directions = [
+                _direction(op, argument, param, lineage, writers)
+                for argument, param in zip(op.arguments, callee.params, strict=True)
+            ]
+            op.directions = directions
+            remarks.done(op.function, ", ".join(directions) or "no arguments", place(op))
+            changed = True
+        return changed
+
+
+def _raise_wrappers(lineage: Lineage, remarks: Remarks) -> bool:
+    """What a wrapper does to a parameter is the most that a function that it calls does to it."""
+    wrappers = [f for f in lineage.functions.values() if f.type in WRAPPERS and f.has_body]
+    before = {f.name: f.params for f in wrappers}
+    while any(_raised(f, lineage) for f in wrappers):
+        pass
+    for f in wrappers:
+        for old, new in zip(before[f.name], f.params, strict=True):
+            if old != new:
+                remarks.done(f.name, f"{new.name} is {new.direction}, not {old.direction}", place(f.op))
+    return any(before[f.name] != f.params for f in wrappers)
+
+
+def _raised(wrapper: Function, lineage: Lineage) -> bool:
+    """One step; returns whether anything changed."""
+    params = wrapper.params
+    for call in wrapper.op.walk():
+        if isinstance(call, CallOp):
+            for argument, param in zip(call.arguments, lineage.callee(call).params, strict=True):
+                for root in lineage.roots(argument) if is_tensor(argument) else ():
+                    if isinstance(root, BlockArgument) and _RANK[params[root.index].direction] < _RANK[param.direction]:
+                        params[root.index] = replace(params[root.index], direction=param.direction)
+    changed = params != wrapper.params
+    wrapper.params = params
+    return changed
+
+
+def _direction(call: CallOp, argument: SSAValue, param: Param, lineage: Lineage, writers: _Writers) -> ArgDirection:
+    """The table: what the callee declares, and what is around the call."""
+    if not is_tensor(argument):
+        return ArgDirection.Scalar
+    if param.name in call.ordered_by_author:
+        return ArgDirection.NoDep
+    if param.direction is Direction.In:
+        return ArgDirection.Input
+    if param.direction is Direction.InOut:
+        return ArgDirection.InOut
+    root = lineage.root(argument)
+    keeps = root is None or _in_sequence(call) or _given_inout(root) or writers.before(call, root)
+    return ArgDirection.InOut if keeps else ArgDirection.OutputExisting
+
+
+def _around(op: Operation) -> Iterator[Operation]:
+    """An op, and those that it stands in, up to the function's body."""
+    current: Operation | None = op
+    while current is not None and not isinstance(current, FuncOp):
+        yield current
+        current = current.parent_op()
+
+
+def _in_sequence(call: CallOp) -> bool:
+    """Whether it stands in a loop whose turns follow one another."""
+    return any(isinstance(op, scf.ForOp) and PARALLEL not in op.attributes for op in _around(call))
+
+
+def _given_inout(root: SSAValue) -> bool:
+    """Whether it is an InOut parameter of the function that calls."""
+    if not isinstance(root, BlockArgument):
+        return False
+    function = root.block.parent_op()
+    return isinstance(function, FuncOp) and Function(function).params[root.index].direction is Direction.InOut
+
+
+class _Writers:
+    """Where in each block of a program a buffer is first written; loops and branches count as a whole."""
+
+    def __init__(self, program: Program, lineage: Lineage) -> None:
+        self._number: dict[Operation, int] = {}
+        self._first: dict[tuple[Block | None, SSAValue], int] = {}
+        for number, op in enumerate(program.module.walk()):
+            self._number[op] = number
+            for root in {r for w in lineage.written(op) for r in lineage.roots(w)}:
+                for unit in _around(op):
+                    self._first.setdefault((unit.parent, root), self._number[unit])
+
+    def before(self, call: CallOp, root: SSAValue) -> bool:
+        """Whether something that may run earlier than a call writes the buffer."""
+        return any(
+            self._first.get((unit.parent, root), self._number[unit]) < self._number[unit] for unit in _around(call)
+        )

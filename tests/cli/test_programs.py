@@ -1,0 +1,267 @@
+"""The commands on programs of the program level: files, options, exit status, plain lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.commands import as_json, crossrank
+
+SHIFT = """
+import numpy as np
+import crossrank.program.language as pl
+import crossrank.program.language.distributed as pld
+
+NR = pl.dynamic("NR")
+ROW = pl.Tensor[[1, 8], pl.FP32]
+
+
+@pl.program
+class Shift:
+    @pl.function(type=pl.FunctionType.InCore)
+    def step(
+        self,
+        x: ROW,
+        y: pl.Out[ROW],
+        inbox: pl.InOut[pld.DistributedTensor[[1, 8], pl.FP32]],
+        signal: pl.InOut[pld.DistributedTensor[[1, 1], pl.INT32]],
+        right: pl.Scalar[pl.INT32],
+    ) -> ROW:
+        inbox = pld.tile.remote_store(pl.load(x, [0, 0], [1, 8]), target=inbox, peer=right, offsets=[0, 0])
+        pld.system.notify(target=signal, peer=right, offsets=[0, 0], value=1, op=pld.NotifyOp.AtomicAdd)
+        pld.system.wait(signal=signal, offsets=[0, 0], expected=1, cmp=pld.WaitCmp.Ge)
+        return pl.store(pl.load(inbox, [0, 0], [1, 8]), [0, 0], y)
+
+    @pl.function(type=pl.FunctionType.Orchestration)
+    def chip(
+        self,
+        x: ROW,
+        y: pl.Out[ROW],
+        inbox: pl.InOut[pld.DistributedTensor[[1, 8], pl.FP32]],
+        signal: pl.InOut[pld.DistributedTensor[[1, 1], pl.INT32]],
+        right: pl.Scalar[pl.INT32],
+    ) -> ROW:
+        return self.step(x, y, inbox, signal, right)
+
+    @pl.function(level=pl.Level.HOST, role=pl.Role.Orchestrator)
+    def host(self, x: pl.Tensor[[NR, 1, 8], pl.FP32], y: pl.Out[pl.Tensor[[NR, 1, 8], pl.FP32]]):
+        inboxes = pld.alloc_window_buffer(8 * pl.FP32.get_byte())
+        signals = pld.alloc_window_buffer(pl.INT32.get_byte())
+        for r in pl.range(pld.world_size()):
+            inbox = pld.window(inboxes, [1, 8], dtype=pl.FP32)
+            signal = pld.window(signals, [1, 1], dtype=pl.INT32)
+            self.chip(x[r], y[r], inbox, signal, (r + 1) % pld.world_size(), device=r)
+        return y
+
+
+program = Shift
+
+
+def inputs(ranks, seed):
+    x = np.random.default_rng(seed).normal(size=(ranks, 1, 8)).astype(np.float32)
+    return {"x": x, "y": np.zeros_like(x)}
+
+
+def expected(ranks, inputs):
+    return {"y": np.roll(inputs["x"], 1, axis=0)}
+"""
+
+
+@pytest.fixture
+def shift(tmp_path: Path) -> Path:
+    path = tmp_path / "shift.py"
+    path.write_text(SHIFT)
+    return path
+
+
+def changed(path: Path, *pairs: tuple[str, str]) -> Path:
+    text = path.read_text()
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+    return path
+
+
+def line_of(text: str) -> int:
+    return SHIFT[: SHIFT.index(text)].count("\n") + 1
+
+
+def test_run_says_what_was_run_and_compares(capsys: pytest.CaptureFixture[str], shift: Path, tmp_path: Path) -> None:
+    saved, build = tmp_path / "out.npz", tmp_path / "build"
+    options = ("--ranks", "3", "--seed", "5", "--outputs", str(saved), "--build", str(build))
+    found = as_json(capsys, "run", str(shift), *options)
+    assert found["equal"]
+    assert found["exact"]
+    assert (found["program"], found["ranks"], found["seed"], found["repeats"]) == ("Shift", 3, 5, 5)
+    assert [(o["name"], o["shape"], o["dtype"]) for o in found["outputs"]] == [("y", [3, 1, 8], "f32")]
+    assert found["expected"] == {"equal": True, "max_rel_err": 0.0, "outputs": 1, "first_difference": None}
+    assert found["collectives"]["before"] == {"notify": 1, "remote_store": 1, "wait": 1}
+    assert found["dispatches"] == found["tasks"] == {"0": 1, "1": 1, "2": 1}
+    assert found["launched"] == {"step": 3}
+    given = np.random.default_rng(5).normal(size=(3, 1, 8)).astype(np.float32)
+    assert np.array_equal(np.load(saved)["y"], np.roll(given, 1, axis=0))
+    (kernel,) = build.rglob("kernels/aiv/step.cpp")
+    assert (kernel.parents[2] / "kernel_config.py").exists()
+    status, out, _ = crossrank(capsys, "run", str(shift), "--ranks", "2")
+    assert status == 0
+    assert "1 dispatch a rank, 1 task a rank (step ×2)" in out
+    assert "equal: y in 5 runs, bit for bit" in out
+
+
+def test_what_is_not_as_expected_is_told(capsys: pytest.CaptureFixture[str], shift: Path) -> None:
+    changed(shift, ('np.roll(inputs["x"], 1, axis=0)', 'np.roll(inputs["x"], 1, axis=0) + (np.arange(8) == 3)'))
+    status, out, _ = crossrank(capsys, "run", str(shift), "--ranks", "2")
+    assert status == 1
+    assert "not as expected" in out
+    assert "first at y[0, 0, 3]: " in out
+
+
+def test_different_values_in_two_runs_are_a_race(capsys: pytest.CaptureFixture[str], shift: Path) -> None:
+    """A sub-worker that counts its calls stands for whatever differs from run to run."""
+    worker = (
+        "    @pl.function(level=pl.Level.HOST, role=pl.Role.SubWorker)\n"
+        "    def count(y: pl.InOut[pl.Tensor[[NR, 1, 8], pl.FP32]]):\n"
+        "        CALLS.append(0)\n        y[0, 0, 2] = len(CALLS)\n\n"
+        "    @pl.function(level=pl.Level.HOST,"
+    )
+    changed(
+        shift,
+        ("NR = pl", "CALLS = []\nNR = pl"),
+        ("    @pl.function(level=pl.Level.HOST,", worker),
+        ("        return y\n\n\nprogram", "        self.count(y)\n        return y\n\n\nprogram"),
+    )
+    status, out, _ = crossrank(capsys, "run", str(shift), "--ranks", "2")
+    assert status == 1
+    assert "a race: two runs on the same arguments give different values" in out
+    assert "first at y[0, 0, 2]: 2.0 instead of 1.0" in out
+
+
+def test_inputs_from_a_file(capsys: pytest.CaptureFixture[str], shift: Path, tmp_path: Path) -> None:
+    x = np.arange(16, dtype=np.float32).reshape(2, 1, 8)
+    y = np.zeros_like(x)
+    good, bad, less = (tmp_path / f"{n}.npz" for n in ("good", "bad", "less"))
+    np.savez(good, x=x, y=y, expected_y=x[::-1])
+    np.savez(bad, x=x, y=y, expected_y=x)
+    np.savez(less, y=y)
+    assert crossrank(capsys, "run", str(shift), "--ranks", "2", "--inputs", str(good))[0] == 0
+    assert crossrank(capsys, "run", str(shift), "--ranks", "2", "--inputs", str(bad))[0] == 1
+    status, _, err = crossrank(capsys, "run", str(shift), "--ranks", "2", "--inputs", str(less))
+    assert status == 2
+    assert "does not give x, a parameter of host" in err
+
+
+def test_opt_writes_what_run_reads(capsys: pytest.CaptureFixture[str], shift: Path, tmp_path: Path) -> None:
+    text, given = tmp_path / "shift.mlir", tmp_path / "x.npz"
+    options = ("--ranks", "2", "--pipeline", "program", "--print-after-all", "--stats", "-o", str(text))
+    status, _, err = crossrank(capsys, "opt", str(shift), *options)
+    assert status == 0
+    assert [line for line in err.splitlines() if line.startswith("// after ")] == [
+        f"// after {p}"
+        for p in (
+            "lower-composite-ops",
+            "legalize-spmd-launches",
+            "derive-call-directions",
+            "materialize-comm-domain-scopes",
+            "materialize-dist-tensor-ctx",
+            "insert-comm-fence",
+        )
+    ]
+    x = np.arange(16, dtype=np.float32).reshape(2, 1, 8)
+    np.savez(given, x=x, y=np.zeros_like(x), expected_y=x[::-1])
+    status, out, err = crossrank(capsys, "run", str(text), "--ranks", "2", "--inputs", str(given), "--passes", "")
+    assert (status, err) == (0, "")
+    assert "no passes" in out
+    status, out, _ = crossrank(capsys, "opt", str(text), "--ranks", "2")
+    assert (status, out.startswith("builtin.module attributes {program.name")) == (0, True)
+
+
+def test_inspect_shows_functions_windows_and_what_ranks_say(capsys: pytest.CaptureFixture[str], shift: Path) -> None:
+    found = as_json(capsys, "inspect", str(shift), "--ranks", "2")
+    assert [(f["name"], f["kind"], f["calls"]) for f in found["functions"]] == [
+        ("step", "InCore", []),
+        ("chip", "CHIP", ["step"]),
+        ("host", "HOST", ["chip"]),
+    ]
+    assert [(w["name"], w["views"]) for w in found["windows"]] == [
+        ("inboxes", ["DistributedTensor[[1, 8], FP32]"]),
+        ("signals", ["DistributedTensor[[1, 1], INT32]"]),
+    ]
+    assert [(e["op"], e["detail"], e["operands"][-1], e["bytes"]) for e in found["collectives"]] == [
+        ("remote_store", "", "inbox", 32),
+        ("notify", "AtomicAdd", "signal", 4),
+        ("wait", "Ge", "signal", 4),
+    ]
+    line = line_of("pld.system.notify(")
+    assert [e["where"].split(":")[1] for e in found["collectives"]] == [str(line - 1), str(line), str(line + 1)]
+    status, out, _ = crossrank(capsys, "inspect", str(shift), "--ranks", "2")
+    assert status == 0
+    assert "inboxes" in out
+
+
+HANGS = {
+    "nobody notifies": (
+        ("value=1, op", "value=0, op"),
+        "rank 0 waits in step (shift.py:{line}) for signal[0, 0] >= 1, which is 0",
+    ),
+    "too few": (("expected=1", "expected=2"), "for signal[0, 0] >= 2, which is 1"),
+    "another peer": (("(r + 1) % pld.world_size()", "0"), "rank 1 waits in step"),
+}
+
+
+@pytest.mark.parametrize("case", HANGS)
+def test_a_hang_is_told_at_once(capsys: pytest.CaptureFixture[str], shift: Path, case: str) -> None:
+    change, message = HANGS[case]
+    status, _, err = crossrank(capsys, "run", str(changed(shift, change)), "--ranks", "2", "--limit", "600")
+    assert status == 3
+    assert err.startswith("crossrank: nothing can go on: ")
+    assert message.format(line=line_of("pld.system.wait")) in err
+    assert "rank 1" in err
+
+
+def test_check_finds_what_cannot_be(capsys: pytest.CaptureFixture[str], shift: Path) -> None:
+    assert crossrank(capsys, "check", str(shift), "--ranks", "2")[0] == 0
+    changed(shift, ("[0, 0], [1, 8]), target", "[0], [1, 8]), target"), ("(r + 1) % pld", "(r + 1) % plt"))
+    found = as_json(capsys, "check", str(shift), "--ranks", "2")["findings"]
+    lines = [line_of("inbox = pld.tile"), line_of("self.chip(x[r]")]
+    assert [int(f["where"].split(":")[-2]) for f in found] == lines
+
+
+REFUSED = {
+    "no ranks": ((), (), "shift.py does not say how many ranks it runs on"),
+    "no rail here": ((), ("--ranks", "2", "--rail", "host"), "defines one program"),
+    "no lnc": ((), ("--ranks", "2", "--lnc", "2"), "--lnc is for a kernel, and"),
+    "no program": ((("program = Shift", "one = Shift"),), ("--ranks", "2"), "say program = Shift"),
+    "not a program": ((("program = Shift", "program = 3"),), ("--ranks", "2"), "the program is an int"),
+    "several": ((("program = Shift", 'programs = {"a": Shift, "b": Shift}'),), ("--ranks", "2"), "pick one: --rail"),
+    "no such rail": (
+        (("program = Shift", 'programs = {"a": Shift}'),),
+        ("--ranks", "2", "--rail", "b"),
+        "--rail b: ",
+    ),
+    "wrong pass": ((), ("--ranks", "2", "--passes", "insert-ptcom"), "works on kernels, not on programs"),
+    "no passes": ((), ("--ranks", "2", "--passes", ""), "run materialize-dist-tensor-ctx before"),
+    "wrong order": (
+        (),
+        ("--ranks", "2", "--passes", "materialize-dist-tensor-ctx"),
+        "pass materialize-dist-tensor-ctx requires CommDomainScopesMaterialized",
+    ),
+    "another shape": (
+        (("np.zeros_like(x)", "np.zeros((ranks, 2, 8), np.float32)"),),
+        ("--ranks", "2"),
+        "inputs() gives float32[2, 2, 8] for y, which is Tensor[[NR, 1, 8], FP32] with NR = 2",
+    ),
+    "no such argument": ((('"y": np', '"z": np'),), ("--ranks", "2"), "z is no parameter of host"),
+    "raises": ((("    x = np", "    raise ValueError('no')\n    x = np"),), ("--ranks", "2"), "ValueError: no"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_plain_line_says_what_is_wrong(capsys: pytest.CaptureFixture[str], shift: Path, case: str) -> None:
+    changes, options, message = REFUSED[case]
+    status, out, err = crossrank(capsys, "run", str(changed(shift, *changes)), *options)
+    assert (status, out) == (2, "")
+    assert message in " ".join(err.split())
+    assert len(err.splitlines()) <= 2
