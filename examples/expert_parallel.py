@@ -1,16 +1,16 @@
 """Experts on ranks: tokens travel to the rank of their expert, as many as there are, and their results come back.
 
-Which expert a token goes to is known at run time only: a pair of ranks may exchange no row, or all. Each rank packs its
-tokens by destination, an all-to-all-v inside of the kernel moves them and says how many came from whom, the expert works
-on those that came, and a second all-to-all-v takes them back to where they were.
+Which expert a token goes to is known at run time only: two ranks may exchange no row, or all. Each rank packs its
+tokens by destination, an all-to-all-v inside of the kernel moves them and says how many came from whom, the expert
+works on those that came, and a second all-to-all-v takes them back to where they were.
 
     crossrank run examples/expert_parallel.py --ranks 4
 """
 
-import crossrank.program.language.distributed as pld
 import numpy as np
 
 import crossrank.program.language as pl
+import crossrank.program.language.distributed as pld
 
 TOKENS, WIDTH = 12, 16
 

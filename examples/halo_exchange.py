@@ -6,10 +6,10 @@ step `s + 1` knows that those of step `s` have been read.
     crossrank run examples/halo_exchange.py --ranks 4
 """
 
-import crossrank.program.language.distributed as pld
 import numpy as np
 
 import crossrank.program.language as pl
+import crossrank.program.language.distributed as pld
 
 ROWS, COLS, STEPS = 8, 32, 5
 ABOVE, BELOW = 0, 1

@@ -3,10 +3,10 @@
 crossrank run examples/hello_rank.py --ranks 4
 """
 
-import crossrank.program.language.distributed as pld
 import numpy as np
 
 import crossrank.program.language as pl
+import crossrank.program.language.distributed as pld
 
 NR = pl.dynamic("NR")
 

@@ -6,10 +6,10 @@ for the one from its left. After `NR - 1` steps each rank has one chunk that is 
     crossrank run examples/ring_all_reduce.py --ranks 8
 """
 
-import crossrank.program.language.distributed as pld
 import numpy as np
 
 import crossrank.program.language as pl
+import crossrank.program.language.distributed as pld
 
 CHUNK = 256
 

@@ -17,6 +17,9 @@ from crossrank.instr.op_classes import KIND_OF
 from crossrank.nki import collectives, isa, language, operators, tiles
 from crossrank.nki.operators import Operator
 from crossrank.passes import all_passes, all_pipelines
+from crossrank.program import language as pl
+from crossrank.program.language import distributed as pld
+from crossrank.program.language.op import Op
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
@@ -46,6 +49,25 @@ def test_the_example_of_a_kernel_runs(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "kernel.py").write_text(_first_block("kernels.md"))
     assert main(["run", str(tmp_path / "kernel.py"), "--ranks", "2"]) == 0
     assert "expected: the given output" in capsys.readouterr().out
+
+
+def test_the_example_of_a_program_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "shift.py").write_text(_first_block("programs.md"))
+    assert main(["run", str(tmp_path / "shift.py"), "--ranks", "3"]) == 0
+    assert "expected: the output" in capsys.readouterr().out
+
+
+def test_the_words_of_programs_are_explained() -> None:
+    """Each word of the language stands in the page, or, of a family of words (``row_expand_add``), what they share."""
+    text = (ROOT / "docs" / "programs.md").read_text()
+    words = [
+        name
+        for module in (pl, pld, pld.tensor, pld.tile, pld.system)
+        for name, value in vars(module).items()
+        if isinstance(value, Op)
+    ]
+    missing = [w for w in words if not re.search(rf"\b{re.sub('_expand.*', '_expand', w)}", text)]
+    assert missing == []
 
 
 def test_the_example_of_the_builder_runs() -> None:

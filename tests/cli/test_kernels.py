@@ -421,7 +421,7 @@ BAD = {
     "no rank": (SUM, "--ranks 0", "--ranks 0: there is no run on fewer than one rank"),
     "too many": (SUM, "--ranks 99999999", "99999999 ranks have 99999999 cores, and one process here takes 65536 at"),
     "no inputs": (SUM.replace("def inputs", "def no_inputs"), "", "define inputs(ranks, seed)"),
-    "no kernel": (SUM.replace("def kernel", "def colonel"), "", "a Python file that defines neither a kernel nor a program"),
+    "no kernel": (SUM.replace("def kernel", "def colonel"), "", "a Python file that defines neither a kernel nor"),
     "no function": (SUM + "\nkernel = 3\n", "", "kernel is 3, not a function"),
     "no kernel after all": (SUM + "\nkernel = None\n", "", "kernel is None, not a function"),
     "a class for a kernel": ("kernel = int\n", "", "kernel.py: "),

@@ -11,7 +11,7 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from crossrank.errors import InputError
-from crossrank.program.codegen.names import Names, identifier
+from crossrank.program.codegen.names import Names, plain
 from crossrank.program.codegen.scalars import ARITHMETIC, CAN_FAIL, WIDTHS
 from crossrank.program.codegen.slots import slots_of
 from crossrank.program.codegen.spelling import element_type, literal, quoted, value_type
@@ -29,7 +29,7 @@ HEADER = '#include "crossrank/program.h"'
 
 def symbol_of(name: str) -> str:
     """The name under which a kernel's library exports it."""
-    return f"kernel_{identifier(name)}"
+    return f"kernel_{plain(name)}"
 
 
 def kernel_source(program: Program, function: str) -> str:

@@ -17,12 +17,17 @@ _TAKEN = frozenset(_WORDS.split())
 _OF_LIBRARY = re.compile(r"_|.*__|[A-Z0-9_]+_(MAX|MIN|C|WIDTH)$")  # reserved, or a macro
 
 
+def plain(name: str) -> str:
+    """The name in letters that C++ has; others become their numbers."""
+    return re.sub(r"[^0-9A-Za-z_]", lambda other: "_" if other[0].isascii() else f"u{ord(other[0]):x}", name)
+
+
 def identifier(name: str) -> str:
     """The name itself where C++ can have it, else one that looks like it."""
-    plain = re.sub(r"[^0-9A-Za-z_]", "_", name)
-    if not plain or plain[0].isdigit() or _OF_LIBRARY.match(plain):
-        plain = re.sub("__+", "_", f"v_{plain.lstrip('_')}")
-    return f"{plain}_" if plain in _TAKEN or _OF_LIBRARY.match(plain) else plain
+    found = plain(name)
+    if not found or found[0].isdigit() or _OF_LIBRARY.match(found):
+        found = re.sub("__+", "_", f"v_{found.lstrip('_')}")
+    return f"{found}_" if found in _TAKEN or _OF_LIBRARY.match(found) else found
 
 
 class Names:
