@@ -153,6 +153,15 @@ def test_inputs_from_a_file(capsys: pytest.CaptureFixture[str], shift: Path, tmp
     assert "does not give x, a parameter of host" in err
 
 
+def test_an_output_whose_extent_is_computed(capsys: pytest.CaptureFixture[str], shift: Path) -> None:
+    changed(
+        shift,
+        ("y: pl.Out[pl.Tensor[[NR, 1, 8], pl.FP32]]):", "y: pl.Out[pl.Tensor[[NR * 2 - NR, 1, 8], pl.FP32]]):"),
+        ('{"x": x, "y": np.zeros_like(x)}', '{"x": x}'),
+    )
+    assert as_json(capsys, "run", str(shift), "--ranks", "3")["expected"]["equal"]
+
+
 def test_opt_writes_what_run_reads(capsys: pytest.CaptureFixture[str], shift: Path, tmp_path: Path) -> None:
     text, given = tmp_path / "shift.mlir", tmp_path / "x.npz"
     options = ("--ranks", "2", "--pipeline", "program", "--print-after-all", "--stats", "-o", str(text))
@@ -227,6 +236,14 @@ def test_check_finds_what_cannot_be(capsys: pytest.CaptureFixture[str], shift: P
     found = as_json(capsys, "check", str(shift), "--ranks", "2")["findings"]
     lines = [line_of("inbox = pld.tile"), line_of("self.chip(x[r]")]
     assert [int(f["where"].split(":")[-2]) for f in found] == lines
+
+
+def test_check_finds_a_collective_that_is_not_lowered(capsys: pytest.CaptureFixture[str], shift: Path) -> None:
+    changed(shift, ("        return self.step(", "        pld.tensor.barrier(signal)\n        return self.step("))
+    found = as_json(capsys, "check", str(shift), "--ranks", "2")["findings"]
+    assert [(f["kind"], f["message"]) for f in found] == [
+        ("execute", "pld.tensor.barrier in function 'chip' was not lowered")
+    ]
 
 
 REFUSED = {

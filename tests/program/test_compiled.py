@@ -278,6 +278,43 @@ def test_a_build_folder_where_one_is_asked_for(tmp_path: Path) -> None:
     assert counter().output_dir is None
 
 
+@pl.program
+class Halves:
+    """No host orchestrator, and two others."""
+
+    @pl.function(type=pl.FunctionType.InCore)
+    def scale(
+        self, x: pl.Tensor[[SIZE], pl.FP32], by: pl.Scalar[pl.FP32], y: pl.Out[pl.Tensor[[SIZE], pl.FP32]]
+    ) -> pl.Tensor[[SIZE], pl.FP32]:
+        return pl.store(pl.mul(pl.load(x, [0], [SIZE]), by), [0], y)
+
+    @pl.function(type=pl.FunctionType.Orchestration)
+    def twice(self, x: pl.Tensor[[SIZE], pl.FP32], y: pl.Out[pl.Tensor[[SIZE], pl.FP32]]):
+        return self.scale(x, 2.0, y)
+
+    @pl.function(type=pl.FunctionType.Orchestration)
+    def half(self, y: pl.InOut[pl.Tensor[[SIZE], pl.FP32]]):
+        return self.scale(y, 0.5, y)
+
+
+def test_one_of_several_orchestrations_is_chosen(tmp_path: Path) -> None:
+    compiled = compile(Halves, output_dir=tmp_path)
+    assert compiled.orchestration_names == ["twice", "half"]
+    assert (compiled["half"].name, compiled.half.param_names) == ("half", ["y"])
+    assert (compiled.twice.output_dir, (tmp_path / "orchestration").exists()) == (tmp_path / "next_levels/twice", False)
+    assert (tmp_path / "next_levels" / "half" / "kernels" / "aiv" / "scale.cpp").is_file()
+    y = np.ones(SIZE, np.float32)
+    assert compiled["half"](y) is y
+    np.testing.assert_array_equal(compiled.twice(y), np.ones(SIZE, np.float32))
+    np.testing.assert_array_equal(y, np.full(SIZE, 0.5, np.float32))
+    with pytest.raises(TypeError, match=r"several others: twice, half\nselect one explicitly"):
+        compiled(y)
+    with pytest.raises(KeyError, match="Halves has no orchestration third; it has twice, half"):
+        compiled["third"]
+    with pytest.raises(AttributeError, match="'CompiledProgram' object has no attribute 'third'"):
+        _ = compiled.third
+
+
 @pytest.mark.parametrize(
     ("wrong", "what"),
     [

@@ -9,11 +9,15 @@ from crossrank.doors import Source
 from crossrank.errors import InputError
 from crossrank.findings import Finding
 from crossrank.passes import pipeline, run_passes
+from crossrank.program.analysis.discipline import lapses
+from crossrank.program.codegen.build import CompiledKernel, never_waits
 from crossrank.program.codegen.kernel import kernel_source
+from crossrank.program.codegen.slots import slots_of
 from crossrank.program.compiled import PIPELINE
+from crossrank.program.execute.run import Callees
 from crossrank.program.files import read_program_file
 from crossrank.program.language.parse.faults import collecting
-from crossrank.program.program import Program
+from crossrank.program.program import Program, place
 
 _PLACED = re.compile(r"(?P<where>\S+:\d+:\d+): (?P<what>.*)", re.S)
 
@@ -33,7 +37,13 @@ def check_program(source: Source, ranks: int | None, rail: str | None = None) ->
             if not faults and not _PLACED.match(error.what):
                 raise
             return [_finding("program", fault) for fault in faults or [error]]
-    return list(_of_passes(program.clone()))
+    return [*_of_author(program), *_of_passes(program.clone())]
+
+
+def _of_author(program: Program) -> Iterator[Finding]:
+    for lapse in lapses(program):
+        found = place(lapse.op)
+        yield Finding("discipline", found, lapse.what, lapse.remedy, where=found, severity="warning")
 
 
 def _of_passes(program: Program) -> Iterator[Finding]:
@@ -43,12 +53,19 @@ def _of_passes(program: Program) -> Iterator[Finding]:
         except InputError as error:
             yield _finding(p.name, error)
             return
+    kernels = {}
     for function in program.functions:
-        if function.is_kernel:
+        if function.is_kernel and function.has_body:
             try:
-                kernel_source(program, function.name)
+                source = kernel_source(program, function.name)
+                kernels[function.name] = CompiledKernel(0, slots_of(function), never_waits(function), source)
             except InputError as error:
                 yield _finding("codegen", error)
+                return
+    try:
+        Callees(program, kernels)  # HOST and CHIP bodies, which nobody runs here
+    except InputError as error:
+        yield _finding("execute", error)
 
 
 def _finding(kind: str, error: InputError) -> Finding:

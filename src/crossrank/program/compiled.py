@@ -12,17 +12,19 @@ from typing import Any
 import numpy as np
 
 from crossrank.arrays import check_room
-from crossrank.errors import InputError
+from crossrank.errors import InputError, ask
 from crossrank.kernels.compile import Progress
 from crossrank.passes import Pass, PassResult, parse_passes, pipeline, run_passes
 from crossrank.program.codegen.build import build_kernels
 from crossrank.program.codegen.folder import write_folder
+from crossrank.program.dialect.remote import PutOp, RemoteStoreOp
+from crossrank.program.dialect.tensors import shaped
 from crossrank.program.execute.dispatch import Threads
 from crossrank.program.execute.options import RuntimeOptions
 from crossrank.program.execute.run import Callees, Record, Run
 from crossrank.program.execute.views import Array, View, Window
-from crossrank.program.kinds import Direction
-from crossrank.program.program import Param, Program
+from crossrank.program.kinds import AtomicType, Direction
+from crossrank.program.program import Param, Program, where
 from crossrank.program.types import ShapedType, is_float, is_scalar
 from crossrank.runtime.tasks import Engine
 
@@ -31,8 +33,8 @@ PIPELINE = "program"
 PLATFORMS = {
     "a2a3sim": RuntimeOptions(),
     "a2a3": RuntimeOptions(),
-    "a5sim": RuntimeOptions(aiv_cores=36, aic_cores=18),
-    "a5": RuntimeOptions(aiv_cores=36, aic_cores=18),
+    "a5sim": RuntimeOptions(aiv_cores=36, aic_cores=18, adds_bf16=False),
+    "a5": RuntimeOptions(aiv_cores=36, aic_cores=18, adds_bf16=False),
 }
 """The machines that a program may be compiled for, with their cores."""
 
@@ -146,12 +148,25 @@ def compile(
     found = options or options_of(platform)
     clone = program.clone()
     results = run_passes(clone, _passes(analyze_auto_scopes_for_deps) if passes is None else passes)
+    if not found.adds_bf16:
+        _ask_no_bf16_added(clone)
     kernels = build_kernels(clone, progress)
     folder = None
     if output_dir is not None:
         folder = Path(output_dir).resolve()
         write_folder(clone, folder)
     return CompiledProgram(clone, Callees(clone, kernels), config, found, folder, results)
+
+
+def _ask_no_bf16_added(program: Program) -> None:
+    """InputError where bf16 is added to what is there."""
+    for op in program.module.walk():
+        if isinstance(op, (PutOp, RemoteStoreOp)) and op.atomic.data == AtomicType.Add.name:
+            ask(
+                shaped(op.result).dtype.name != "bf16",
+                f"{where(op)}atomic=AtomicType.Add of BF16: the cores of this platform do not add that as one step",
+                "add FP32 or FP16, or compile for a2a3",
+            )
 
 
 def _passes(derive_dependencies: bool) -> list[Pass[Program]]:
@@ -168,6 +183,9 @@ class CompiledProgram:
     A call takes what the entry's parameters are, in order: numbers, and arrays (NumPy's, or what can be seen as one
     without a copy); Out and InOut parameters are written in place. It gives what the entry returns. Where the Out
     parameters are left away they are made, and given back in their order.
+
+    Of a program without a host orchestrator that has several chip functions, ``compiled["f"]`` or ``compiled.f`` is the
+    one to call.
 
     Attributes:
         program: as the passes left it.
@@ -195,11 +213,46 @@ class CompiledProgram:
         self.record: Record | None = None
         self.callees = callees
         self.options = options
+        self._chosen = len(callees.entries) < 2
 
     def __call__(self, *arguments: Any, config: RunConfig | None = None) -> Any:
         """Run it once."""
         with self.prepare() as worker:
             return worker(*arguments, config=config)
+
+    @property
+    def name(self) -> str:
+        """The function that a call begins with."""
+        return self.callees.entry.name
+
+    @property
+    def param_names(self) -> list[str]:
+        """The names of its parameters."""
+        return [p.name for p in self.callees.parameters.params]
+
+    @property
+    def orchestration_names(self) -> list[str]:
+        """The functions that a call may begin with: several, where no host orchestrator says."""
+        return list(self.callees.entries)
+
+    def __getitem__(self, name: str) -> CompiledProgram:
+        """The same program, begun with one of its `orchestration_names`; KeyError where it is none."""
+        names = self.orchestration_names
+        if name not in names:
+            raise KeyError(f"{self.program.name} has no orchestration {name}; it has {', '.join(names) or 'none'}")
+        folder = self.output_dir if self._chosen else self.output_dir and self.output_dir / "next_levels" / name
+        found = CompiledProgram(
+            self.program, self.callees.entered(name), self.config, self.options, folder, self.passes
+        )
+        found._chosen = True
+        return found
+
+    def __getattr__(self, name: str) -> CompiledProgram:
+        """An orchestration by its name."""
+        callees = self.__dict__.get("callees")
+        if callees is None or name not in callees.entries:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return self[name]
 
     def prepare(
         self,
@@ -221,7 +274,14 @@ class CompiledProgram:
 
         Raises:
             ValueError: a name is no sub-worker's.
+            TypeError: nobody says with which of its chip functions it begins.
         """
+        if not self._chosen:
+            names = self.orchestration_names
+            raise BadCall(
+                f"program {self.program.name} has no HOST orchestrator, and several others: {', '.join(names)}",
+                f'select one explicitly: compiled["{names[0]}"]',
+            )
         workers = {**self.config.sub_worker_overrides, **(callbacks or {}), **(sub_worker_overrides or {})}
         if unknown := sorted(set(workers) - set(self.callees.workers)):
             known = ", ".join(self.callees.workers) or "none"

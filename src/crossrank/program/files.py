@@ -22,6 +22,7 @@ from crossrank.doors import Source
 from crossrank.errors import InputError, ask
 from crossrank.files import python_text
 from crossrank.program.aliases import install
+from crossrank.program.execute.binding import evaluate
 from crossrank.program.kinds import Direction
 from crossrank.program.program import Param, Program, read_program
 from crossrank.program.types import ShapedType, element_of
@@ -272,12 +273,14 @@ def _made(param: Param, symbols: Mapping[str, int], rng: np.random.Generator, pa
         return draw(rng, (), element_of(param.type))
     shape = []
     for extent in param.type.shape:
-        if isinstance(extent, str) and extent not in symbols:
+        length = evaluate(extent, symbols) if isinstance(extent, str) else extent
+        if length is None:
             raise InputError(
                 f"{path}: nobody says how long the extent {extent} of {param.name} is",
                 "give it in inputs(ranks, seed), or in an .npz: --inputs FILE",
             )
-        shape.append(symbols[extent] if isinstance(extent, str) else extent)
+        ask(length >= 0, f"{path}: the extent {extent} of {param.name} comes to {length}")
+        shape.append(length)
     check_room(int(np.prod(shape, dtype=object)) * 8, param.name)
     if param.direction is Direction.Out:
         return np.zeros(shape, param.type.dtype.numpy)

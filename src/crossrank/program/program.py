@@ -214,7 +214,12 @@ class Program:
 
     @property
     def entry(self) -> Function:
-        """What a run begins with: the HOST orchestrator; where there is none, the last function that orchestrates.
+        """What a run begins with, unless its caller says: the last of `entries`."""
+        return self.entries[-1]
+
+    @property
+    def entries(self) -> list[Function]:
+        """What a run may begin with: the HOST orchestrator; where there is none, each function that orchestrates.
 
         Raises:
             InputError: it has neither.
@@ -231,7 +236,7 @@ class Program:
                 f"program {self.name} has no orchestrator",
                 "declare one: @pl.function(level=pl.Level.HOST, role=pl.Role.Orchestrator)",
             )
-        return found[-1]
+        return found
 
     @property
     def properties(self) -> tuple[str, ...]:
@@ -299,6 +304,14 @@ def at(file: str, line: int, column: int) -> FileLineColLoc:
 def line_of(op: Operation) -> int:
     """The author's line that an op came from; 0 where it is not known."""
     return int(op.location.line.data) if isinstance(op.location, FileLineColLoc) else 0
+
+
+def function_of(op: Operation) -> str:
+    """The name of the function that an op stands in; empty where it stands in none."""
+    around = op.parent_op()
+    while around is not None and not isinstance(around, FuncOp):
+        around = around.parent_op()
+    return "" if around is None else around.sym_name.data
 
 
 def place(op: Operation | SSAValue) -> str:

@@ -18,7 +18,7 @@ from crossrank.program.codegen.build import CompiledKernel, build_kernels
 from crossrank.program.program import Function, Program
 from crossrank.runtime.tasks import Fault
 from crossrank.runtime.threads import Tensor
-from tests.program.codegen.kernels import CALL, Array, Context, Fabric, Launch, Range, launch
+from tests.program.codegen.kernels import CALL, Array, Context, Fabric, Launch, Range, assert_same, launch
 
 NR = pl.dynamic("NR")
 M = pl.dynamic("M")
@@ -43,11 +43,14 @@ class Kernels:
         pl.store(pl.add(some, pl.load(x, [1, 0], [5, 8], valid_shape=[4, 8], clamp=True)[0:1, 0:8]), [4, 1, 0], out)
         pl.store(pl.fillpad(pl.set_validshape(tile, 2, 3), pl.PadValue.zero), [5, 0, 0], out)
         whole = pl.full([6, 8], pl.FP32, 2.0)
-        pl.assemble(whole, tile[0:2, 0:2], [3, 4])
+        other = pl.assemble(pl.add(whole, 1.0), tile[0:2, 0:2], [3, 4])
+        whole, kept = pl.assemble(whole, tile[0:2, 0:2], [3, 4]), whole
         pl.tile.write(whole, [0, 7], pl.tile.read(tile, [5, 5]))
         pl.store(whole, [6, 0, 0], out)
         rows = pl.set_validshape(tile, 3, 8)
         pl.store(pl.reshape(rows, [2, 24])[0:1, 0:8], [7, 0, 0], out)
+        pl.store(pl.reshape(pl.set_validshape(tile, 2, 3), [1, 6, 8]), [7, 1, 0], out)
+        pl.store(pl.add(kept, other)[3:4, 3:6], [7, 5, 0], out)
 
     @pl.function(type=pl.FunctionType.InCore)
     def loops(
@@ -87,6 +90,26 @@ class Kernels:
         pl.store(pl.matmul_acc(acc, first, second), [0, 0], out)
         whole = pl.load(n, [0, 0], [7, 7])
         pl.store(pl.matmul(whole, whole), [0, 0], sums)
+
+    @pl.function(type=pl.FunctionType.InCore)
+    def halves(
+        self,
+        h: pl.Tensor[[256, 256], pl.FP16],
+        f: pl.Tensor[[256, 256], pl.FP32],
+        d: pl.Tensor[[256, 256], pl.FP64],
+        wide: pl.Out[pl.Tensor[[2, 256, 256], pl.FP32]],
+        narrow: pl.Out[pl.Tensor[[3, 256, 256], pl.FP16]],
+        brain: pl.Out[pl.Tensor[[256, 256], pl.BF16]],
+    ):
+        pl.store(pl.cast(pl.load(h, [0, 0], [256, 256]), pl.FP32), [0, 0, 0], wide)
+        pl.store(pl.cast(pl.load(f, [0, 0], [256, 256]), pl.FP16), [0, 0, 0], narrow)
+        pl.store(pl.cast(pl.load(d, [0, 0], [256, 256]), pl.FP16), [1, 0, 0], narrow)
+        pl.store(pl.cast(pl.load(f, [0, 0], [256, 256]), pl.BF16), [0, 0], brain)
+        for c in pl.range(256):  # a column: not the way of whole rows
+            column = pl.load(h, [0, c], [256, 2], valid_shape=[256, 1])
+            pl.store(pl.cast(column, pl.FP32), [1, 0, c], wide)
+            floats = pl.load(f, [0, c], [256, 2], valid_shape=[256, 1])
+            pl.store(pl.cast(floats, pl.FP16), [2, 0, c], narrow)
 
     @pl.function(type=pl.FunctionType.InCore)
     def blocks(self, out: pl.Tensor[[6, 8], pl.INT32]):
@@ -210,6 +233,8 @@ def test_forms_of_tiles_and_views(made: Made) -> None:
     wanted[6, 3:5, 4:6] = x[:2, :2]
     wanted[6, 0, 7] = x[5, 5]
     wanted[7, 0] = x[0]
+    wanted[7, 1:3, :3] = x[:2, :3]
+    wanted[7, 5, :3] = [2 + 3, *2 + x[0, :2]]
     np.testing.assert_array_equal(out, wanted)
 
 
@@ -239,6 +264,20 @@ def test_products(made: Made) -> None:
             wanted += a[:, k : k + 1].astype(np.float32) * b[k : k + 1].astype(np.float32)
     np.testing.assert_array_equal(out, wanted)
     np.testing.assert_array_equal(sums, n.astype(np.int32) @ n.astype(np.int32))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_every_float_of_16_bits(made: Made) -> None:
+    h = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(256, 256)
+    f = np.random.default_rng(8).integers(0, 1 << 32, (256, 256), np.uint32).view(np.float32)
+    f[:128] = h.astype(np.float32)[:128] * np.float32(1 + 2**-11)  # ties, or next to them
+    d = h.astype(np.float64) * (1 + 2**-11) + np.copysign(1e-30, h)  # what two roundings would take for ties
+    wide, narrow = np.zeros((2, 256, 256), np.float32), np.zeros((3, 256, 256), np.float16)
+    brain = np.zeros((256, 256), ml_dtypes.bfloat16)
+    run(made, "halves", (h, f, d, wide, narrow, brain))
+    assert_same(wide, np.array([h, h]).astype(np.float32), "wide")
+    assert_same(narrow, np.array([x.astype(np.float16) for x in (f, d, f)]), "narrow")
+    assert_same(brain, f.astype(ml_dtypes.bfloat16), "brain")
 
 
 def test_blocks_know_which_they_are(made: Made) -> None:

@@ -136,6 +136,10 @@ REFUSED = {
         "kernels have no elements of f8e5m2\nthey have FP16, BF16, FP32, FP64, INT8, INT16, INT32, INT64, UINT8, "
         "UINT16, UINT32, UINT64, BOOL",
     ),
+    "dimensions": (
+        kernel("", "%x : !program.tensor<[1, 1, 1, 1, 1, 1, 1, 1, 1], f32>"),
+        "k.py:2:1: in a kernel a tensor has at most 8 dimensions",
+    ),
     "no kernel": (CHIP.replace("@chip", "@k"), "k is no kernel with a body"),
 }
 

@@ -150,7 +150,24 @@ def literals(self, x: X, f: F, out: OUT, fout: FOUT):
         out[4] = 1
 
 
-CASES = [operators, comparisons, arms, loops, temporaries, unrolled, views, literals]
+def returns(self, x: X, f: F, out: OUT, fout: FOUT):
+    out[0] = x[0]
+    if x[0] < -5:
+        out[4] = 1
+    elif x[0] > 5:
+        return out
+    if x[1] < 0:
+        if x[2] == 1:
+            out[1] = 1
+            return out
+        out[2] = 2
+    out[3] = 3
+    if SIZE == 8:
+        return out
+    return x
+
+
+CASES = [operators, comparisons, arms, loops, temporaries, unrolled, views, literals, returns]
 VALUES = [[7, 3, -9, 4, 0, 5, -6, 2], [-7, 3, 11, -4, 1, 6, 6, 2], [2, -3, 1, 8, -2, 7, 3, 3]]
 PYTHON = SimpleNamespace(range=range, parallel=range, unroll=range)
 
@@ -165,7 +182,6 @@ def test_as_python(case: Callable[..., Any]) -> None:
     for values in VALUES:
         x, f = np.array(values), np.array(values[::-1]) / 4
         wanted, found = ((np.zeros(SIZE, np.int64), np.zeros(SIZE)) for _ in range(2))
-        plain(None, x, f, *wanted)
-        compiled(x, f, *found)
+        assert (plain(None, x, f, *wanted) is wanted[0]) == (compiled(x, f, *found) is found[0])
         np.testing.assert_array_equal(found[0], wanted[0])
         np.testing.assert_array_equal(found[1], wanted[1])

@@ -35,6 +35,7 @@ KERNELS = {
     "pl.tile.full([1, 8], dtype=pl.INT32, value=0)": ("full", "Tile[[1, 8], INT32]"),
     "pl.full([1, 8], pl.BOOL, True)": ("full", "Tile[[1, 8], BOOL]"),
     "pl.move(a, target_memory=pl.MemorySpace.Left)": ("move", A),
+    "pl.move(a, pl.MemorySpace.Right)": ("move", A),
     "pl.fillpad(a)": ("fillpad", A),
     "pl.fillpad(i, pad_value=pl.PadValue.min)": ("fillpad", "Tile[[4, 64], INT32]"),
     "pl.set_validshape(a, x, 64)": ("index_cast set_valid_shape", A),

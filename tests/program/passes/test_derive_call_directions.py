@@ -107,6 +107,21 @@ def test_wrappers_do_what_their_kernels_do() -> None:
     assert reasons(results)[:2] == ["done: outer: b is Out, not In", "done: outer: c is InOut, not In"]
 
 
+def test_what_is_written_is_no_mere_input() -> None:
+    """Whatever its author declares: by a function, and by who hands it to that function."""
+    subject = program(
+        "@host(%w: !w (In), %n: index) HOST { %t = program.call @chip(%w) device %n : (!w) -> () func.return }",
+        "@chip(%w: !w (In)) CHIP { %t = program.call @push(%w) : (!w) -> () "
+        "%u = program.call @pull(%w, %w) : (!w, !w) -> () func.return }",
+        "@push(%w: !w (In)) KERNEL { %c0 = arith.constant 0 : index "
+        "%tile = program.load %w[%c0, %c0] valid[] : !w -> !tile "
+        '%r = program.remote_store %tile, %w at %c0[%c0, %c0] atomic "None_" : !tile, !w func.return }',
+        "@pull(%w: !w (In), %o: !w (Out)) KERNEL { func.return }",
+    )
+    run(subject, PASS)
+    assert directions(subject) == [["InOut"], ["InOut"], ["Input", "InOut"]]
+
+
 def test_what_a_worker_gives_back() -> None:
     """A declaration gives back what it writes."""
     subject = program(

@@ -65,19 +65,33 @@ class Lineage:
         That is a function's parameter, a buffer of windows, a new tensor, or the result of a call whose callee returns
         none of its parameters.
         """
-        if value not in self._roots:
-            found: dict[SSAValue, None] = {}
-            seen = {value}
-            todo = [value]
-            while todo:
-                current = todo.pop()
-                origins = self.origins(current)
-                if not origins:
-                    found[current] = None
-                todo += [o for o in dict.fromkeys(reversed(origins)) if o not in seen]
-                seen.update(origins)
-            self._roots[value] = tuple(found)
-        return self._roots[value]
+        straight = [value]  # as far as each is one other: those have the same roots, and are asked for one by one
+        while straight[-1] not in self._roots:
+            origins = self.origins(straight[-1])
+            if len(origins) != 1:
+                self._roots[straight[-1]] = self._walked(straight[-1])
+            else:
+                straight.append(origins[0])
+        found = self._roots[straight[-1]]
+        self._roots.update(dict.fromkeys(straight, found))
+        return found
+
+    def _walked(self, value: SSAValue) -> tuple[SSAValue, ...]:
+        """The roots of a value, by all ways."""
+        found: dict[SSAValue, None] = {}
+        seen = {value}
+        todo = [value]
+        while todo:
+            current = todo.pop()
+            if current in self._roots:
+                found.update(dict.fromkeys(self._roots[current]))
+                continue
+            origins = self.origins(current)
+            if not origins:
+                found[current] = None
+            todo += [o for o in dict.fromkeys(reversed(origins)) if o not in seen]
+            seen.update(origins)
+        return tuple(found)
 
     def root(self, value: SSAValue) -> SSAValue | None:
         """The one root of a value; None where it has several."""

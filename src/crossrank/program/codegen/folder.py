@@ -1,7 +1,7 @@
 """The build folder: what was made of a program, where people who know the language's compiler look for it.
 
 <out>/orchestration/host_orch.mlir                  a program with a HOST orchestrator
-<out>/next_levels/<chip function>/…                 for each chip function: what <out> is for a program without one
+<out>/next_levels/<chip function>/…                 for each chip function: what <out> is for one alone
 
 <out>/kernel_config.py                              its kernels, as plain Python data
 <out>/orchestration/<chip function>.mlir
@@ -58,14 +58,15 @@ def write_folder(program: Program, out: Path) -> None:
     Raises:
         InputError: a file cannot be written, or a kernel has no code.
     """
-    entry = program.entry
-    if not entry.is_host:
-        _write_level(program, entry, out)
+    chips = program.entries
+    if (host := program.entry).is_host:
+        _write(out / "orchestration" / "host_orch.mlir", _text(program, host))
+        chips = [f for f in _called(program, host) if f.is_chip]
+    elif len(chips) == 1:
+        _write_level(program, chips[0], out)
         return
-    _write(out / "orchestration" / "host_orch.mlir", _text(program, entry))
-    for function in _called(program, entry):
-        if function.is_chip:
-            _write_level(program, function, out / "next_levels" / function.name)
+    for chip in chips:
+        _write_level(program, chip, out / "next_levels" / chip.name)
 
 
 def _write_level(program: Program, chip: Function, out: Path) -> None:

@@ -24,6 +24,7 @@ from crossrank.program.program import Function, Program, line_of, where
 from crossrank.program.properties import PROPERTIES
 from crossrank.program.types import CommCtxType, DistTensorType, ShapedType, is_float, is_scalar
 
+MOST_DIMENSIONS = 8
 HEADER = '#include "crossrank/program.h"'
 
 
@@ -84,6 +85,7 @@ class _Writer:
 
     def parameters(self) -> None:
         """The slots under the names of the parameters; contexts first, since their windows have them."""
+        _ask_rank(self.function.op, self.function.body.args)
         params = self.function.params
         slot_of = {n: slot for slot, n in enumerate(self.slots.order)}
         windows = [n for n, p in enumerate(params) if isinstance(p.type, DistTensorType)]
@@ -153,6 +155,7 @@ class _Writer:
 
     def statement(self, op: Operation) -> None:
         """One op."""
+        _ask_rank(op, op.results)
         kind = type(op)
         if kind is arith.ConstantOp:
             return
@@ -275,6 +278,12 @@ class _Writer:
             self.within("} else {", op.false_region.block, variables)
         self.write("}")
         self.bind(op.results, variables)
+
+
+def _ask_rank(op: Operation, values: Sequence[SSAValue]) -> None:
+    """Refuse what has more dimensions than `crossrank/program/core.h` has room for."""
+    if any(isinstance(v.type, ShapedType) and len(v.type.shape) > MOST_DIMENSIONS for v in values):
+        raise InputError(f"{where(op)}in a kernel a tensor has at most {MOST_DIMENSIONS} dimensions")
 
 
 def _place(op: Operation, form: str) -> str:

@@ -6,9 +6,9 @@ An op that changes something in place is a statement, and its result is what it 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from crossrank.collective.dtypes import DType
 from crossrank.errors import InputError
@@ -151,10 +151,20 @@ def _remote_load(op: RemoteLoadOp, name: Names) -> str:
 
 
 def _slice(op: SliceOp, name: Names) -> str:
-    if isinstance(op.result.type, TileType) and not all(isinstance(d, int) for d in op.result.type.shape):
-        _refuse(op)
     whole = _call("slice", name(op.source), _list(op.offsets, name), _list(op.extents, name))
     return f"cr::drop<{', '.join(map(str, op.dropped))}>({whole})" if op.dropped else whole
+
+
+def _assemble(op: AssembleOp, name: Names) -> str:
+    whole = isinstance(op.target.type, TileType) and _is_last(op, op.target)
+    target = f"cr::last({name(op.target)})" if whole else name(op.target)
+    return _call("assemble", target, name(op.source), _list(op.offsets, name))
+
+
+def _is_last(op: Operation, value: SSAValue) -> bool:
+    """Whether nobody reads a value but an op that runs as often as it is made."""
+    owner = value.owner
+    return value.has_one_use() and op.parent_block() is (owner if isinstance(owner, Block) else owner.parent_block())
 
 
 def _reshape(op: ReshapeOp, name: Names) -> str:
@@ -238,10 +248,6 @@ def _transfer(word: str) -> Callable[[TransferOp, Names], str]:
     return expression
 
 
-def _refuse(op: Operation) -> NoReturn:
-    raise InputError(f"{where(op)}{op.name} cannot stand in a kernel")
-
-
 Word = Callable[[Any, Names], str]
 
 EXPRESSIONS: dict[type[Operation], Word] = {
@@ -249,6 +255,7 @@ EXPRESSIONS: dict[type[Operation], Word] = {
     LoadOp: _load,
     RemoteLoadOp: _remote_load,
     SliceOp: _slice,
+    AssembleOp: _assemble,
     ReshapeOp: _reshape,
     TransposeOp: _transpose,
     MoveOp: lambda op, name: _call("move", name(op.source)),
@@ -274,21 +281,11 @@ PLAIN: dict[type[Operation], Word] = {
 }
 """What is only asked."""
 
-CHANGES: dict[type[Operation], tuple[Word, Callable[[Any], SSAValue | None]]] = {
+Changed = Callable[[Any], SSAValue | None]
+
+CHANGES: dict[type[Operation], tuple[Word, Changed]] = {
     StoreOp: (
         lambda op, name: _call("store", name(op.source), name(op.target), _list(op.offsets, name)),
-        lambda op: cast(SSAValue, op.target),
-    ),
-    AssembleOp: (
-        lambda op, name: _call(
-            "assemble" if isinstance(op.target.type, TileType) else "store",
-            *(
-                (name(op.target), name(op.source))
-                if isinstance(op.target.type, TileType)
-                else (name(op.source), name(op.target))
-            ),
-            _list(op.offsets, name),
-        ),
         lambda op: cast(SSAValue, op.target),
     ),
     WriteOp: (

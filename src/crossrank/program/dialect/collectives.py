@@ -364,6 +364,7 @@ class AllToAllVOp(CollectiveOp):
 
     def verify_(self) -> None:
         """Blocks of as many rows for each rank; a row of cells of the signal, and two counts for each rank."""
+        self.ask_apart(self.source, self.target, "windows")
         self.ask_local("input", self.source)
         self.ask_2d("input", self.source, "[NR*MAX_RECV, SIZE]")
         self.ask_2d("target", self.target, "[NR*MAX_RECV, SIZE]")

@@ -191,7 +191,9 @@ class TransposeOp(IRDLOperation):
 
 @irdl_op_definition
 class AssembleOp(IRDLOperation):
-    """``target`` with ``source`` copied into it from ``offsets`` on, in place; the result is the target."""
+    """``target`` with ``source`` copied into it from ``offsets`` on: a tensor in place, and the result is that; a tile in
+    a new one.
+    """
 
     name = "program.assemble"
     T: ClassVar = VarConstraint("T", base(ShapedType))

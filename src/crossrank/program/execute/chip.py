@@ -11,7 +11,7 @@ from xdsl.ir import Operation
 from crossrank.program.dialect.calls import CallOp, JoinOp
 from crossrank.program.execute.binding import Symbols
 from crossrank.program.execute.callees import ChipFunction, Kernel, Operands, operands_of, returned_of
-from crossrank.program.execute.failures import INVALID_ARGUMENTS, SYNC_START, Fatal, refuse
+from crossrank.program.execute.failures import Fatal, Reason, refuse
 from crossrank.program.execute.interpret import Meaning
 from crossrank.program.execute.tensor_map import TensorMap
 from crossrank.program.execute.tensors import TENSORS, Orchestrator
@@ -103,7 +103,7 @@ class Chip(Orchestrator):
             for n, view in zip(slots.tensors, views, strict=True):
                 if not view.is_packed:
                     name = kernel.parameters.params[n].name
-                    raise Fatal(f"operand {name} of {kernel.name} is not contiguous", INVALID_ARGUMENTS)
+                    raise Fatal(f"operand {name} of {kernel.name} is not contiguous", Reason.INVALID_ARGS)
         accesses = [(view, directions[n]) for n, view in zip(slots.tensors, views, strict=True)]
         before = dict.fromkeys((*how.deps, *(() if how.manual else self.map.all_before(accesses))))
         domains: list[Domain] = [values[n] for n in slots.contexts]
@@ -137,11 +137,14 @@ class Chip(Orchestrator):
     def _blocks(self, kernel: Kernel, how: How) -> int:
         blocks = 1 if how.blocks is None else how.blocks
         if blocks < 1:
-            raise Fatal(f"{kernel.name} is launched with core_num={blocks}, and needs at least 1", INVALID_ARGUMENTS)
+            raise Fatal(f"{kernel.name} is launched with core_num={blocks}, and needs at least 1", Reason.INVALID_ARGS)
         options = self.run.options
         limit = options.aic_cores if kernel.type is FunctionType.AIC else options.aiv_cores
         if how.sync_start and blocks > max(1, limit):
-            raise Fatal(f"require_sync_start block_num={blocks} > limit={limit} (deadlock guaranteed)", SYNC_START)
+            raise Fatal(
+                f"require_sync_start block_num={blocks} > limit={limit} (deadlock guaranteed)",
+                Reason.REQUIRE_SYNC_START_INVALID,
+            )
         return blocks
 
     def _context(self, kernel: Kernel, domain: Domain, views: Iterable[View]) -> Context:

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import NoReturn
 
-INVALID_ARGUMENTS = 5
-SYNC_START = 7
+from crossrank.errors import RunError
+
+
+class Reason(IntEnum):
+    """Why the runtime ends a run."""
+
+    INVALID_ARGS = 5
+    REQUIRE_SYNC_START_INVALID = 7
+    SCHEDULER_TIMEOUT = 100
+
+
+class Latched(RunError):
+    """A run that was ended with a code: that of its first failure.
+
+    Attributes:
+        code: why.
+        status: what a runtime on a device returns for it.
+    """
+
+    def __init__(self, what: str, code: Reason) -> None:
+        super().__init__(what)
+        self.code = code
+        self.status = -code
 
 
 class Refused(Exception):
@@ -18,10 +40,11 @@ class Refused(Exception):
 
 
 class Fatal(Exception):
-    """What the runtime latches: a code, and why; the interpreter makes it a RunError with the author's place."""
+    """What the runtime latches: a code, and why; the interpreter makes it `Latched`, with the author's place."""
 
-    def __init__(self, what: str, code: int) -> None:
+    def __init__(self, what: str, code: Reason) -> None:
         super().__init__(f"{what} (code {code})")
+        self.code = code
 
 
 def refuse(what: str, remedy: str = "") -> NoReturn:

@@ -57,11 +57,15 @@ class Host(Orchestrator):
         world = self.run.world
         domain = self.run.domain(name, devices or tuple(range(world)))
         for device in domain.devices:
-            if not 0 <= device < world:
-                refuse(f"{domain.described} on {world} devices")
+            self.ask_device(device, f"{domain.described}: ")
         self._domains.update(dict.fromkeys(windows, domain))
         yield
         self.run.dispatcher.finish()
+
+    def ask_device(self, device: int, what: str = "") -> None:
+        """Refused where the program does not run on that device."""
+        world = self.run.world
+        ask(0 <= device < world, f"{what}device {device} is not there: the program runs on {world}, counted from 0")
 
     def alloc(self, name: str, size: int) -> Window:
         """The window of that name."""
@@ -76,10 +80,7 @@ class Host(Orchestrator):
     def dispatch(self, function: ChipFunction, operands: Operands, directions: list[ArgDirection]) -> Job:
         """Run a chip function on a device, after what it comes after."""
         device = operands.device or 0
-        ask(
-            0 <= device < self.run.world,
-            f"device {device} is not there: the program runs on {self.run.world}, counted from 0",
-        )
+        self.ask_device(device)
         values, symbols = function.parameters.bind(operands.arguments)
         arguments = [self._on(device, value, function, n) for n, value in enumerate(values)]
         chip = Chip(self.run, device)

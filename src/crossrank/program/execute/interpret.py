@@ -15,9 +15,9 @@ from xdsl.dialects import arith, func, scf
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from crossrank.errors import InputError, RunError
+from crossrank.errors import InputError
 from crossrank.program.dialect.calls import CommDomainScopeOp, ScopeYieldOp
-from crossrank.program.execute.failures import Fatal, Refused
+from crossrank.program.execute.failures import Fatal, Latched, Refused
 from crossrank.program.execute.scalars import ARITHMETIC, plain
 from crossrank.program.program import Function, where
 
@@ -126,7 +126,7 @@ class _Compiler:
             except Refused as refused:
                 raise InputError(f"{where(op)}{refused.what}", refused.remedy) from None
             except Fatal as fatal:
-                raise RunError(f"{where(op)}{fatal}") from None
+                raise Latched(f"{where(op)}{fatal}", fatal.code) from None
 
         def several(frame: Frame) -> None:
             try:
@@ -134,7 +134,7 @@ class _Compiler:
             except Refused as refused:
                 raise InputError(f"{where(op)}{refused.what}", refused.remedy) from None
             except Fatal as fatal:
-                raise RunError(f"{where(op)}{fatal}") from None
+                raise Latched(f"{where(op)}{fatal}", fatal.code) from None
             if count:
                 frame[first : first + count] = given
 
@@ -192,9 +192,12 @@ class _Compiler:
         end = len(self.frame)
 
         def step(frame: Frame) -> None:
-            with enter(frame[STATE]):
-                for inner in steps:
-                    inner(frame)
+            try:
+                with enter(frame[STATE]):
+                    for inner in steps:
+                        inner(frame)
+            except Refused as refused:
+                raise InputError(f"{where(op)}{refused.what}", refused.remedy) from None
             frame[result:end] = [frame[i] for i in given]
 
         return step

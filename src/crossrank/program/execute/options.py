@@ -12,9 +12,11 @@ class RuntimeOptions:
     Attributes:
         aiv_cores: vector cores of a device; a launch that is to be resident at once has no more blocks.
         aic_cores: cube cores of a device, for launches of AIC kernels.
+        adds_bf16: its cores add bf16 to what is there as one step.
         limit_s: seconds after which a run is given up.
     """
 
     aiv_cores: int = 48
     aic_cores: int = 24
+    adds_bf16: bool = True
     limit_s: float = 60.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from crossrank.program.execute import chip, host
 from crossrank.program.execute.binding import Parameters
 from crossrank.program.execute.callees import Callee, ChipFunction, Kernel, Operands, Worker
 from crossrank.program.execute.dispatch import Dispatcher, Threads
-from crossrank.program.execute.failures import Refused, refuse
+from crossrank.program.execute.failures import Latched, Reason, Refused, refuse
 from crossrank.program.execute.interpret import Code
 from crossrank.program.execute.options import RuntimeOptions
 from crossrank.program.execute.report import Launched, fault_message, hang_message
@@ -33,7 +34,8 @@ class Callees:
     """The functions of a program, ready to run.
 
     Attributes:
-        entry: what a run begins with.
+        entries: what a run may begin with, by name.
+        entry: what it begins with.
         parameters: of the entry.
 
     Args:
@@ -46,6 +48,7 @@ class Callees:
 
     def __init__(self, program: Program, kernels: Mapping[str, CompiledKernel]) -> None:
         self.program = program.name
+        self.entries = {f.name: f for f in program.entries}
         self.entry: Function = program.entry
         self.parameters = Parameters(self.entry)
         lineage = Lineage(program)
@@ -78,6 +81,13 @@ class Callees:
     def kernels(self) -> dict[str, Kernel]:
         """The kernels by name."""
         return {name: callee for name, callee in self._callees.items() if isinstance(callee, Kernel)}
+
+    def entered(self, name: str) -> Callees:
+        """The same functions, begun with one of `entries`."""
+        found = copy(self)
+        found.entry = self.entries[name]
+        found.parameters = Parameters(found.entry)
+        return found
 
     def entry_function(self) -> ChipFunction:
         """The entry of a program without a host orchestrator."""
@@ -158,7 +168,8 @@ class Run:
             raise InputError(refused.what, refused.remedy) from None
         except Hang as hang:
             counts = Counter(device for _, device in self._launched)
-            raise RunError(hang_message(hang, self._tasks, self.dispatcher.queued, counts, self.world)) from None
+            what = hang_message(hang, self._tasks, self.dispatcher.queued, counts, self.world)
+            raise Latched(what, Reason.SCHEDULER_TIMEOUT) from None
         except Fault as fault:
             raise RunError(fault_message(fault, self.callees.kernels[fault.name])) from None
         except GivenUp as given_up:

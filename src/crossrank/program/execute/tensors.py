@@ -30,6 +30,7 @@ from crossrank.program.execute.interpret import Meaning
 from crossrank.program.execute.scalars import Number, plain
 from crossrank.program.execute.views import View
 from crossrank.program.kinds import ArgDirection
+from crossrank.program.program import function_of
 from crossrank.program.types import is_float
 
 
@@ -108,8 +109,8 @@ def _write(op: WriteOp) -> Callable[..., None]:
 
 def _collective(op: CollectiveOp) -> Callable[..., Any]:
     refuse(
-        f"{op.title} was not lowered: no pass of this pipeline takes collectives in orchestrators",
-        "write it in a kernel (a function of type InCore)",
+        f"{op.title} in function '{function_of(op)}' was not lowered",
+        "write it in a kernel (an InCore function)",
     )
 
 

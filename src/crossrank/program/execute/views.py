@@ -149,7 +149,8 @@ class View:
         """
         for axis, (offset, extent, there) in enumerate(zip(offsets, extents, self.array.shape, strict=True)):
             if extent < 0 or offset < 0 or offset + extent > there:
-                refuse(f"a slice from {offset} to {offset + extent} of dimension {axis} of {self.described}")
+                what = f"a slice from {offset} to {offset + extent} of dimension {axis} of {self.described}"
+                refuse(f"{what}, which ends at {there}")
         where: list[Any] = [
             offset if axis in dropped else slice(offset, offset + extent)
             for axis, (offset, extent) in enumerate(zip(offsets, extents, strict=True))
@@ -160,7 +161,7 @@ class View:
         """One element, as a view without dimensions; Refused where it is not there."""
         for axis, (index, there) in enumerate(zip(indices, self.array.shape, strict=True)):
             if not 0 <= index < there:
-                refuse(f"index {index} in dimension {axis} of {self.described}")
+                refuse(f"index {index} in dimension {axis} of {self.described}, which ends at {there}")
         where: list[Any] = [*indices, ...]
         return self._of(self.array[tuple(where)])
 

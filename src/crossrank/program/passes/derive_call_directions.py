@@ -32,8 +32,9 @@ class DeriveCallDirections(ProgramPass):
     Makes of the callee's parameters the call's `directions`: `Scalar` for what is no tensor, `Input` for In, `InOut`
     for InOut. An Out argument is `OutputExisting`, and `InOut` where what was there may matter: within a loop whose
     turns follow one another, after another writer of the same buffer, where the caller was given it as InOut, or where
-    it is one of several buffers. An argument that its author orders (`no_dep`) is `NoDep`. Before that, parameters of
-    functions that only wrap kernels (Group, Spmd) become what the kernels do to them, InOut before Out before In.
+    it is one of several buffers. An argument that its author orders (`no_dep`) is `NoDep`. Before that, parameters that
+    are declared In and written become InOut, and those of functions that only wrap kernels (Group, Spmd) what the
+    kernels do to them, InOut before Out before In.
 
     Declines calls that have directions: they are kept.
     """
@@ -42,9 +43,9 @@ class DeriveCallDirections(ProgramPass):
     produces: ClassVar[tuple[str, ...]] = ("CallDirectionsResolved",)
 
     def rewrite(self, program: Program, remarks: Remarks) -> bool:
-        """Wrappers first, to a fixed point; then each call."""
+        """Parameters first, to a fixed point; then each call."""
         lineage = Lineage(program)
-        changed = _raise_wrappers(lineage, remarks)
+        changed = _raise_parameters(lineage, remarks)
         writers = _Writers(program, lineage)
         for op in program.module.walk():
             if not isinstance(op, CallOp):
@@ -63,31 +64,43 @@ class DeriveCallDirections(ProgramPass):
         return changed
 
 
-def _raise_wrappers(lineage: Lineage, remarks: Remarks) -> bool:
-    """What a wrapper does to a parameter is the most that a function that it calls does to it."""
-    wrappers = [f for f in lineage.functions.values() if f.type in WRAPPERS and f.has_body]
-    before = {f.name: f.params for f in wrappers}
-    while any(_raised(f, lineage) for f in wrappers):
+def _raise_parameters(lineage: Lineage, remarks: Remarks) -> bool:
+    """What a function does to a parameter is the most that its body, or a function that it calls, does to it."""
+    functions = [f for f in lineage.functions.values() if f.has_body]
+    before = {f.name: f.params for f in functions}
+    while any(_raised(f, lineage) for f in functions):
         pass
-    for f in wrappers:
+    for f in functions:
         for old, new in zip(before[f.name], f.params, strict=True):
             if old != new:
                 remarks.done(f.name, f"{new.name} is {new.direction}, not {old.direction}", place(f.op))
-    return any(before[f.name] != f.params for f in wrappers)
+    return any(before[f.name] != f.params for f in functions)
 
 
-def _raised(wrapper: Function, lineage: Lineage) -> bool:
+def _raised(function: Function, lineage: Lineage) -> bool:
     """One step; returns whether anything changed."""
-    params = wrapper.params
-    for call in wrapper.op.walk():
-        if isinstance(call, CallOp):
-            for argument, param in zip(call.arguments, lineage.callee(call).params, strict=True):
-                for root in lineage.roots(argument) if is_tensor(argument) else ():
-                    if isinstance(root, BlockArgument) and _RANK[params[root.index].direction] < _RANK[param.direction]:
-                        params[root.index] = replace(params[root.index], direction=param.direction)
-    changed = params != wrapper.params
-    wrapper.params = params
+    params = function.params
+    for op in function.op.walk():
+        for value, direction in _writes(op, lineage, function.type in WRAPPERS):
+            for root in lineage.roots(value):
+                if not isinstance(root, BlockArgument) or root.block is not function.body:
+                    continue
+                param = params[root.index]
+                if param.direction is Direction.In or (
+                    function.type in WRAPPERS and _RANK[param.direction] < _RANK[direction]
+                ):
+                    params[root.index] = replace(param, direction=direction)
+    changed = params != function.params
+    function.params = params
     return changed
+
+
+def _writes(op: Operation, lineage: Lineage, wraps: bool) -> list[tuple[SSAValue, Direction]]:
+    """The tensors that an op writes, and how its function does; a wrapper does what the callee does."""
+    if not wraps or not isinstance(op, CallOp):
+        return [(value, Direction.InOut) for value in lineage.written(op)]
+    pairs = zip(op.arguments, lineage.callee(op).params, strict=True)
+    return [(value, param.direction) for value, param in pairs if param.direction.writes and is_tensor(value)]
 
 
 def _direction(call: CallOp, argument: SSAValue, param: Param, lineage: Lineage, writers: _Writers) -> ArgDirection:

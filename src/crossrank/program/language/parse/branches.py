@@ -96,7 +96,8 @@ class Branch:
         yes, no = (Region(arm.block) for arm in arms)
         if not node.orelse and not handed[0]:
             no = Region()
-        op = body.insert(scf.IfOp(self.condition, [v.type for v in handed[0]], yes, no))
+        with body.at(self.node):
+            op = body.insert(scf.IfOp(self.condition, [v.type for v in handed[0]], yes, no))
         for name, result in zip(results, op.results, strict=False):
             body.bind(name, result)
         if returns:
@@ -112,11 +113,16 @@ class Branch:
         """What each arm returns, in the same types."""
         body = self.body
         body.location = place(body.file, self.node)
+        body.ask(
+            body.behind.is_end or all(arm.returned is not None for arm in arms),
+            f"one arm of {self.title} returns, and the other one goes on behind this block",
+            "return at the end of the function",
+        )
         counts = [len(arm.returned or ()) for arm in arms]
         body.ask(
-            counts[0] == counts[1] and (body.behind.is_end or all(arm.returned is not None for arm in arms)),
+            counts[0] == counts[1],
             f"{self.title} returns {' or '.join(counted(n, 'value') for n in counts)}, by its arm",
-            "return the same in both, or at the end of the function",
+            "return as many in both",
         )
         found: list[list[SSAValue]] = [[], []]
         for pair in zip(*(arm.returned or () for arm in arms), strict=True):

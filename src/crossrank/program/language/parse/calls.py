@@ -141,7 +141,7 @@ class Method(Callee):
     def _returned(self, function: Function, arguments: Sequence[SSAValue]) -> list[Attribute]:
         """The types of what the call gives: an argument that is given back keeps its own."""
         whole = self.program.parsed(self.name)
-        parameters = self.program.lineage.returned(self.name)
+        parameters = self.program.returned(self.name)
         return [type if n is None else arguments[n].type for n, type in zip(parameters, whole.returned, strict=True)]
 
 

@@ -111,7 +111,8 @@ class Loop:
             body.unmake(made)
         firsts = [body.typed(slot.first, slot.type) for slot in self.slots]
         kept = self._prune(block, firsts)
-        op = body.insert(scf.ForOp(begin, end, step, firsts, Region(block)))
+        with body.at(self.node):
+            op = body.insert(scf.ForOp(begin, end, step, firsts, Region(block)))
         if turns.parallel:
             op.attributes[PARALLEL] = UnitAttr()
         for name in bound_in([self.node]):

@@ -11,6 +11,7 @@ from xdsl.ir import SSAValue
 from crossrank.program.dialect.tensors import ReadOp, WriteOp, shaped
 from crossrank.program.dialect.tiles import StoreOp
 from crossrank.program.language import scalars
+from crossrank.program.language.affine import difference
 from crossrank.program.language.builder import Scalar
 from crossrank.program.language.operands import extent, is_number, of_rank, said, tile, view
 from crossrank.program.types import ArrayType, ShapedType, scalar_type, spelled
@@ -71,17 +72,18 @@ def _index(body: Expressions, value: Any) -> Scalar:
 
 
 def _range(body: Expressions, item: ast.Slice, of: SSAValue, axis: int) -> tuple[Scalar, Scalar]:
-    """Where a slice begins, and how long it is: a number where that is seen, as in ``r:r + 8``."""
+    """Where a slice begins, and how long it is: a number where that is seen, as in ``i * 8:(i + 1) * 8``."""
     body.ask(item.step is None, "a slice has no step", "write begin:end")
     begin: Scalar = 0 if item.lower is None else _index(body, body.evaluate(item.lower))
     match item.upper:
         case None:
-            whole = extent(body, of, axis)
-            return begin, whole if begin == 0 else scalars.binary(body, "sub", whole, begin)
+            end: Scalar = extent(body, of, axis)
         case ast.BinOp(left, ast.Add(), more) if item.lower is not None and ast.dump(left) == ast.dump(item.lower):
-            return begin, _index(body, body.evaluate(more))
+            return begin, _index(body, body.evaluate(more))  # and no op is made for the end
         case upper:
-            return begin, scalars.binary(body, "sub", _index(body, body.evaluate(upper)), begin)
+            end = _index(body, body.evaluate(upper))
+    length = difference(end, begin)
+    return begin, scalars.binary(body, "sub", end, begin) if length is None else length
 
 
 def _check(body: Expressions, begin: Scalar, length: Scalar, of: SSAValue, axis: int) -> None:

@@ -59,6 +59,7 @@ class ProgramParser:
         self.methods = Methods(self, cls)
         self._declared: dict[str, Function] = {}
         self._sources: dict[str, tuple[ast.FunctionDef, Surroundings, str]] = {}
+        self._finished = Lineage(self.program)
         self._busy: list[str] = []
         self._faulty: set[str] = set()
 
@@ -105,6 +106,7 @@ class ProgramParser:
     def add(self, function: Function) -> None:
         """Let a function be one of the program's."""
         self.program.module.body.block.add_op(function.op)
+        self._finished.functions[function.name] = function
 
     def new_name(self, base: str) -> str:
         """A name that no function has."""
@@ -115,8 +117,12 @@ class ProgramParser:
 
     @property
     def lineage(self) -> Lineage:
-        """What is known of values, from the functions that there are."""
+        """What is known of values by now: those of functions that are being parsed still change."""
         return Lineage(self.program)
+
+    def returned(self, name: str) -> tuple[int | None, ...]:
+        """What a function that is parsed gives back, as `Lineage.returned` has it."""
+        return self._finished.returned(name)
 
     def _parse(self, name: str, declared: Function) -> Function:
         """A function's statements."""

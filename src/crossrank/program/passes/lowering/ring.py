@@ -14,13 +14,13 @@ from xdsl.ir import SSAValue
 
 from crossrank.program.dialect.collectives import AllReduceOp
 from crossrank.program.dialect.remote import GetOp, RemoteLoadOp
-from crossrank.program.dialect.tensors import shaped
+from crossrank.program.dialect.tensors import SliceOp, shaped
 from crossrank.program.dialect.tiles import LoadOp, StoreOp
 from crossrank.program.passes.lowering.chunks import aligned, flat, pieces, width
 from crossrank.program.passes.lowering.credit_barrier import CreditBarrier, Domain
 from crossrank.program.passes.lowering.emitter import Emitter, Index, Loop
 from crossrank.program.passes.lowering.reduction import Reduction
-from crossrank.program.types import TileType
+from crossrank.program.types import UNKNOWN, DistTensorType, TileType
 
 
 def ring(e: Emitter, op: AllReduceOp, signal: SSAValue, reduction: Reduction) -> str:
@@ -33,9 +33,14 @@ def ring(e: Emitter, op: AllReduceOp, signal: SSAValue, reduction: Reduction) ->
             not isinstance(rows, int) or rows == 2 * (ranks - 1),
             f"{op.title} mode=ring signal shape[0] ({rows}) must equal 2*(NR-1) = {2 * (ranks - 1)} for NR = {ranks}",
         )
-    if ranks == 1:
-        return "ring of 1 rank: nothing is to be done"
+        e.ask(
+            isinstance(rows, int) or ranks > 1,
+            f"{op.title} mode=ring signal shape[1] must be NR (one cell per rank), got 1 — a signal shaped for other "
+            f'collectives ([NR, 1]) cannot be shared with mode="ring"; give it its own [2*(NR-1), NR] signal window',
+        )
     barrier = CreditBarrier(signal, Domain.of(e, op.target))
+    if ranks == 1:
+        return _alone(e, barrier)
     tensor, size = flat(e, op.target)
     step = aligned(reduction.element) if reduction.element.itemsize < 4 else 1
     longest = _widest(e, size, ranks, step) if isinstance(size, int) and isinstance(ranks, int) else size
@@ -43,6 +48,14 @@ def ring(e: Emitter, op: AllReduceOp, signal: SSAValue, reduction: Reduction) ->
     made = _Ring(barrier, tensor, size, step, columns, reduction)
     made.emit(e)
     return f"ring, 2 barriers for each chunk of {columns} elements in each of its rounds"
+
+
+def _alone(e: Emitter, barrier: CreditBarrier) -> str:
+    """A ring of one rank has nothing to do; a domain of more finds no cells, and says so."""
+    size = barrier.domain.size
+    rows, type = e.mul(e.sub(size, 1), 2), DistTensorType.of([UNKNOWN, UNKNOWN], shaped(barrier.signal).dtype)
+    e.insert(SliceOp(barrier.signal, e.indices([0, 0]), e.indices([rows, size]), type))
+    return "ring of 1 rank: nothing is to be done"
 
 
 def _widest(e: Emitter, size: Index, ranks: Index, step: int) -> Index:

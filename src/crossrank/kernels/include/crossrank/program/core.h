@@ -136,9 +136,12 @@ struct Given {
 template <class T>
 using Scalar = typename Given<T>::Type;
 
+constexpr int kMostDims = 8;
+
 // Extents, offsets or strides, one a dimension.
 template <int N>
 struct Dims {
+  static_assert(N <= kMostDims);
   int64_t n[N];
   int64_t& operator[](int d) { return n[d]; }
   int64_t operator[](int d) const { return n[d]; }
@@ -178,12 +181,10 @@ inline int64_t distance(const Dims<N>& at, const Dims<N>& strides) {
   return n;
 }
 
-// A walk over one region in K layouts at once, row by row: where a row begins in each, how many elements it has, and how
-// far they lie from one another. Dimensions that follow one another without a gap are one.
+// A walk over one region in K layouts at once, row by row: where a row begins in each, how many elements it has, and
+// how far they lie from one another. Dimensions that follow one another without a gap are one.
 //
-//   for (Walk<2> w(N, extents, {strides, others}); w.more; w.next()) … w.at[0] … w.at[1] … w.count … w.step[0] …
-constexpr int kMostDims = 8;
-
+//   for (Walk<2> w(N, extents, {strides, others}); w.more; w.next()) copy(w.at[0], w.at[1], w.count);
 template <int K>
 struct Walk {
   bool more = true;
@@ -221,8 +222,8 @@ struct Walk {
 };
 
 // Says that a range is not within an extent: "pl.load reads rows 8..12 of x, which has 10".
-[[noreturn]] __attribute__((noinline, cold)) inline void outside(Core& core, const char* does, const char* name, int dims,
-                                                                int d, long long from, long long extent,
+[[noreturn]] __attribute__((noinline, cold)) inline void outside(Core& core, const char* does, const char* name,
+                                                                int dims, int d, long long from, long long extent,
                                                                 long long there) {
   const char* const what = dims == 1 ? "elements" : d == dims - 1 ? "columns" : d == dims - 2 ? "rows" : "slices";
   if (extent < 0) core.fail("%s %lld %s of %s", does, extent, what, name);

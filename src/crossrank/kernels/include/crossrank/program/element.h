@@ -1,5 +1,5 @@
-// Element types, and what is done to one element. A float of 16 bits is computed in its `Wide` type, and what comes out is
-// rounded once.
+// Element types, and what is done to one element. A float of 16 bits is computed in its `Wide` type, and what comes out
+// is rounded once.
 //
 // Integers wrap; they are divided toward zero. Maximum and minimum give NaN where either is, and of equal zeros the
 // first. Of pred, sum and maximum are or, product and minimum are and.
@@ -249,8 +249,9 @@ inline R convert(T value) {
   } else if constexpr (Element<T>::kFloat && !Element<R>::kFloat) {
     using W = Wide<T>;
     constexpr int kDigits = is_same<W, float> ? 24 : 53;
-    constexpr int kSpare = Element<R>::kBits - Element<R>::kSigned > kDigits ? Element<R>::kBits - Element<R>::kSigned - kDigits : 0;
-    constexpr W kTop = W(Element<R>::kHighest - (kSpare ? (R(1) << kSpare) - 1 : 0));  // the highest that is one of both
+    constexpr int kBits = Element<R>::kBits - Element<R>::kSigned;
+    constexpr R kBeyond = kBits > kDigits ? (R(1) << (kBits > kDigits ? kBits - kDigits : 0)) - 1 : 0;
+    constexpr W kTop = W(Element<R>::kHighest - kBeyond);  // the highest that is one of both types
     constexpr W kBottom = W(Element<R>::kLowest);
     const W whole = Rounding::of(x);
     const W inside = whole < kBottom ? kBottom : whole > kTop ? kTop : whole == whole ? whole : W(0);

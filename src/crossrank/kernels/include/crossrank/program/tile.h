@@ -1,8 +1,8 @@
 // Tiles: what a core works on. Row-major without gaps; of each a part from the first element on is valid, and nothing
 // beyond it is read, computed or stored.
 //
-// Every function makes a new tile, but `assemble` and `write`, which change theirs in place. Element by element a
-// dimension of extent 1 meets each element of the other tile's.
+// Every function makes a new tile, but `write`, which changes its own. Element by element a dimension of extent 1 meets
+// each element of the other tile's.
 #pragma once
 #include "crossrank/program/rows.h"
 #include "crossrank/program/view.h"
@@ -28,6 +28,7 @@ class Share {
     if (buffer_ && --buffer_->tiles == 0) buffer_->arena->give(buffer_);
   }
   char* data() const { return buffer_->data(); }
+  bool alone() const { return buffer_->tiles == 1; }
 
  private:
   Buffer* buffer_ = nullptr;
@@ -147,17 +148,6 @@ CROSSRANK_APART void store(Core& core, const Source& source, const View<T, N>& t
   fill(from, target.data + distance(at, target.strides), target.strides);
 }
 
-// More of the tile may be valid then.
-template <class Source, class T, int N>
-CROSSRANK_APART void assemble(Core& core, Tile<T, N>& target, const Source& source, Dims<N> at) {
-  const auto from = region<N>(source);
-  ask_within(core, "pl.assemble writes", "a tile", at, from.extents, target.shape);
-  const Dims<N> strides = packed(target.shape);
-  fill(from, target.data() + distance(at, strides), strides);
-  for (int d = 0; d < N; ++d)
-    if (target.valid[d] < at[d] + from.extents[d]) target.valid[d] = at[d] + from.extents[d];
-}
-
 template <class T, int N>
 inline T read(Core& core, const Tile<T, N>& tile, Dims<N> at) {
   ask_within(core, "pl.read reads", "a tile", at, ones<N>(), tile.valid);
@@ -177,6 +167,32 @@ CROSSRANK_APART Tile<T, N> move(Core& core, const Tile<T, N>& x) {
   Tile<T, N> out(core, x.shape, x.valid);
   fill(region<N>(x), out.data(), packed(x.shape));
   return out;
+}
+
+// A tile that nobody reads any more may be changed: `assemble(core, last(tile), …)`.
+template <class T>
+inline T&& last(T& tile) {
+  return static_cast<T&&>(tile);
+}
+
+// The target with the source in it. More of it may be valid then.
+template <class Source, class T, int N>
+inline Tile<T, N> assemble(Core& core, Tile<T, N> target, const Source& source, Dims<N> at) {
+  const auto from = region<N>(source);
+  ask_within(core, "pl.assemble writes", "a tile", at, from.extents, target.shape);
+  Tile<T, N> out = target.share.alone() ? target : move(core, target);
+  const Dims<N> strides = packed(out.shape);
+  fill(from, out.data() + distance(at, strides), strides);
+  for (int d = 0; d < N; ++d)
+    if (out.valid[d] < at[d] + from.extents[d]) out.valid[d] = at[d] + from.extents[d];
+  return out;
+}
+
+// A tensor is changed in place.
+template <class Source, class T, int N>
+inline View<T, N> assemble(Core& core, const View<T, N>& target, const Source& source, Dims<N> at) {
+  store(core, source, target, at);
+  return target;
 }
 
 template <class T, int N>
@@ -206,22 +222,38 @@ inline auto drop(const Tile<T, N>& x) {
   return Tile<T, M>(x, shape, valid);
 }
 
+// What is valid where the extents are the same but for those of 1; whether they are.
+template <int N, int M>
+inline bool regrouped(const Dims<N>& shape, const Dims<N>& valid, const Dims<M>& other, Dims<M>& also) {
+  also = ones<M>();
+  int d = 0;
+  for (int from = 0; from < N; ++from) {
+    if (shape[from] == 1) continue;
+    while (d < M && other[d] == 1) ++d;
+    if (d == M || other[d] != shape[from]) return false;
+    also[d++] = valid[from];
+  }
+  while (d < M && other[d] == 1) ++d;
+  return d == M;
+}
+
 // Of a tile that is partly valid: where those elements lie without gaps, and do so in the other form.
 template <int M, class T, int N>
 CROSSRANK_APART Tile<T, M> reshape(Core& core, const Tile<T, N>& x, Dims<M> shape) {
-  if (count(shape) != count(x.shape))
-    core.fail("pl.reshape makes %lld elements of a tile that has %lld", (long long)count(shape),
-              (long long)count(x.shape));
+  const int64_t elements = count(x.shape);
+  if (count(shape) != elements)
+    core.fail("pl.reshape makes %lld elements of a tile that has %lld", (long long)count(shape), (long long)elements);
   if (x.valid == x.shape) return {x, shape, shape};
+  Dims<M> valid;
+  if (regrouped(x.shape, x.valid, shape, valid)) return {x, shape, valid};
   const Walk<1> w(N, x.valid.n, {packed(x.shape).n});
-  int64_t left = w.more && w.step[0] == 1 ? count(x.valid) : 0;
-  const bool gaps = left != w.count;
-  Dims<M> valid = ones<M>();
+  int64_t left = count(x.valid);
+  const bool gaps = left == 0 || w.step[0] != 1 || w.count != left;
   for (int d = M - 1; d >= 0; --d) {
     valid[d] = left < shape[d] ? left : shape[d];
     left = valid[d] && left % valid[d] == 0 ? left / valid[d] : 0;
   }
-  if (gaps || left != 1) core.fail("pl.reshape of a tile of which no whole rows are valid");
+  if (gaps || left != 1) core.fail("pl.reshape of a tile whose valid elements are no block in the other form");
   return {x, shape, valid};
 }
 
