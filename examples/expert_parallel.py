@@ -31,7 +31,7 @@ def program(ranks):
             signal: pl.InOut[pld.DistributedTensor[[ranks, 1], pl.INT32]],
             sent: pl.InOut[pld.DistributedTensor[[ranks, 1], pl.INT32]],
             came: pl.InOut[pld.DistributedTensor[[ranks, 1], pl.INT32]],
-        ) -> pld.DistributedTensor[[rows, WIDTH], pl.FP32]:
+        ):
             for peer in pl.range(ranks):
                 pl.write(sent, [peer, 0], pl.const(0, pl.INT32))
             for t in pl.range(TOKENS):
@@ -41,7 +41,8 @@ def program(ranks):
                 packed = pl.store(pl.load(tokens, [t, 0], [1, WIDTH]), [row, 0], packed)
                 pl.write(slots, [t, 0], row)
                 pl.write(sent, [expert, 0], place + 1)
-            return pld.tensor.all_to_all_v(packed, arrived, signal, sent, came)
+            arrived = pld.tensor.all_to_all_v(packed, arrived, signal, sent, came)
+            return slots, arrived, signal, came
 
         @pl.function(type=pl.FunctionType.InCore)
         def expert(
@@ -94,7 +95,7 @@ def program(ranks):
             packed = pl.create_tensor([rows, WIDTH], dtype=pl.FP32)
             slots = pl.create_tensor([TOKENS, 1], dtype=pl.INT32)
             done = pl.create_tensor([rows, WIDTH], dtype=pl.FP32)
-            arrived = self.dispatch(tokens, experts, packed, slots, arrived, signal, sent, came)
+            slots, arrived, signal, came = self.dispatch(tokens, experts, packed, slots, arrived, signal, sent, came)
             done = self.expert(arrived, came, scale, done)
             return self.combine(done, slots, result, returned, signal, came, back)
 

@@ -246,6 +246,16 @@ def test_check_finds_a_collective_that_is_not_lowered(capsys: pytest.CaptureFixt
     ]
 
 
+def test_check_warns_of_an_old_name(capsys: pytest.CaptureFixture[str], shift: Path) -> None:
+    call = "self.step(x, y, inbox, signal, right)"
+    changed(shift, (f"return {call}", f"{call}\n        return y"))
+    (found,) = as_json(capsys, "check", str(shift), "--ranks", "2")["findings"]
+    assert (found["kind"], found["severity"]) == ("discipline", "warning")
+    assert found["message"] == f"y is read here, and was given to step as Out in line {line_of(call)}"
+    assert found["remedy"] == "go on with what the call gives: y = self.step(…)"
+    assert crossrank(capsys, "check", str(shift), "--ranks", "2")[0] == 1
+
+
 REFUSED = {
     "no ranks": ((), (), "shift.py does not say how many ranks it runs on"),
     "no rail here": ((), ("--ranks", "2", "--rail", "host"), "defines one program"),

@@ -16,6 +16,7 @@ import crossrank.program.language.distributed as pld
 from crossrank.author import load_module
 from crossrank.errors import InputError, RunError
 from crossrank.program import CompiledProgram, compile
+from crossrank.program.analysis.discipline import lapses
 from crossrank.program.execute.failures import Latched
 from crossrank.program.execute.options import RuntimeOptions
 
@@ -148,6 +149,42 @@ def test_before_it_runs(mistake: str) -> None:
     file, line, column, what = raised.value.what.split(":", 3)
     assert (file, what[1:]) == ("p.py", said)
     assert text.splitlines()[int(line) - 1][int(column) - 1 :].rpartition("= ")[2].startswith(begins)
+
+
+AGAIN = "is read here, and was given to"
+RETURNS = {"kernel": "return w, s"}
+
+
+@pytest.mark.parametrize(
+    ("bodies", "found"),
+    [
+        (
+            {"chip": "self.kernel(x, w, s)\nself.kernel(x, w, s)"},
+            [f"w {AGAIN} kernel as InOut", f"s {AGAIN} kernel as InOut"],
+        ),
+        ({"chip": "self.kernel(x, w, s)\nreturn w"}, [f"w {AGAIN} kernel as InOut"]),
+        ({**RETURNS, "chip": "w, s = self.kernel(x, w, s)\nself.kernel(x, w, s)"}, []),
+        ({**RETURNS, "chip": "for _ in pl.range(2):\n    w, s = self.kernel(x, w, s)"}, []),
+        ({"host": f"if r == 0:\n    {DISPATCH}\nelse:\n    {DISPATCH}"}, []),
+        (
+            {"host": f"if r == 0:\n    {DISPATCH}\nelse:\n    {DISPATCH}\n{DISPATCH}"},
+            [f"w {AGAIN} chip as InOut", f"s {AGAIN} chip as InOut"],
+        ),
+        ({"kernel": "pl.write(x, [0, 0], pl.read(w, [0, 0]))"}, ["kernel writes x, which it declares In"]),
+        (
+            {
+                "more": a_function("type=pl.FunctionType.InCore", "x = pl.load(w, [0, 0], [4, 8])").replace(
+                    "x: pl.Tensor[[4, 8], pl.BF16]", "x: pl.Out[pl.Tensor[[4, 8], pl.BF16]]"
+                )
+            },
+            ["other declares x Out, and never writes it"],
+        ),
+        ({"kernel": "w = pl.store(pl.load(x, [0, 0], [4, 8]), [0, 0], w)"}, []),
+    ],
+)
+def test_what_authors_should_keep_to(bodies: dict[str, str], found: list[str]) -> None:
+    program = load_module(source(bodies).encode(), "p.py", "a program").P
+    assert [lapse.what.partition(" in line")[0] for lapse in lapses(program)] == found
 
 
 class Mistake:

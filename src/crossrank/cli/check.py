@@ -20,7 +20,8 @@ def add(commands: Commands) -> None:
         "check",
         help="find what is wrong or risky, before running",
         description="Check FILE: shapes, groups and pairs of collectives, channels without a partner, constants "
-        "without their numbers; of a kernel, what no core can do; of a program, what its parser and passes refuse. "
+        "without their numbers; of a kernel, what no core can do; of a program, what its parser and passes refuse, "
+        "and tensors that are written where nobody says so, or read under a name that a call took over. "
         "Exit status 1 where there is a finding.",
     )
     add_file(p)

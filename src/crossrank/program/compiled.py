@@ -22,10 +22,11 @@ from crossrank.program.dialect.tensors import shaped
 from crossrank.program.execute.dispatch import Threads
 from crossrank.program.execute.options import RuntimeOptions
 from crossrank.program.execute.run import Callees, Record, Run
+from crossrank.program.execute.scalars import plain
 from crossrank.program.execute.views import Array, View, Window
 from crossrank.program.kinds import AtomicType, Direction
 from crossrank.program.program import Param, Program, where
-from crossrank.program.types import ShapedType, is_float, is_scalar
+from crossrank.program.types import ShapedType, is_float, is_scalar, spelled
 from crossrank.runtime.tasks import Engine
 
 PIPELINE = "program"
@@ -387,11 +388,7 @@ class _Call:
 
     def _value(self, param: Param, argument: Any) -> Any:
         if is_scalar(param.type):
-            number = float if is_float(param.type) else int
-            try:
-                return number(argument)
-            except (TypeError, ValueError):
-                raise BadCall(f"parameter {param.name} is a number, and gets {argument!r}") from None
+            return _number(param, argument)
         array = _array(param, argument)
         if param.direction.writes and not array.flags.writeable:
             raise BadValue(f"parameter {param.name} is written, and this array is read-only")
@@ -406,6 +403,18 @@ class _Call:
         argument, array = self._objects.get(value.address, (None, None))
         same = array is not None and array.shape == value.array.shape and array.strides == value.array.strides
         return argument if same else value.array
+
+
+def _number(param: Param, argument: Any) -> int | float:
+    """A number as one of the parameter's type: a float is rounded to it, an integer must be one."""
+    try:
+        number = (float if is_float(param.type) else int)(argument)
+    except (TypeError, ValueError, OverflowError):
+        raise BadCall(f"parameter {param.name} is a number, and gets {argument!r}") from None
+    value = plain(number, param.type)
+    if not is_float(param.type) and value != argument:
+        raise BadCall(f"parameter {param.name} is a {spelled(param.type)}, and gets {argument!r}")
+    return value
 
 
 def _array(param: Param, argument: Any) -> Array:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from xdsl.dialects.builtin import IntegerAttr, StringAttr
 from xdsl.dialects.scf import ForOp, IfOp
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from crossrank.program.dialect import remote
 from crossrank.program.dialect.calls import CallOp, CommDomainScopeOp
@@ -139,10 +140,10 @@ def name_of(value: SSAValue) -> str:
     if isinstance(owner, WindowOp):
         buffer = owner.buffer.owner
         return buffer.window if isinstance(buffer, AllocWindowOp) else "?"
-    if isinstance(owner, Block):
-        parent = owner.parent_op()
-        if isinstance(parent, ForOp) and value is not owner.args[0]:
-            return name_of(parent.iter_args[list(owner.args).index(value) - 1])  # type: ignore[arg-type]
+    if isinstance(value, BlockArgument):
+        parent = value.block.parent_op()
+        if isinstance(parent, ForOp) and value.index > 0:
+            return name_of(parent.iter_args[value.index - 1])
         return value.name_hint or "?"
     first = next((o for o in getattr(owner, "operands", ()) if isinstance(o.type, DistTensorType)), None)
     return value.name_hint or (name_of(first) if first is not None else "?")
@@ -169,13 +170,11 @@ def _entry(function: Function, op: Operation) -> Entry:
 
 def _details(op: Operation) -> Iterator[str]:
     for key in ("op", "mode", "cmp", "atomic", "root"):
-        found = op.properties.get(key)
-        if found is None:
-            continue
-        data = getattr(found, "data", None)
-        text = data if isinstance(data, str) else f"{key} {getattr(found, 'value', found).data}"  # type: ignore[union-attr]
-        if text != "None_":
-            yield text
+        match op.properties.get(key):
+            case StringAttr(data=text) if text != "None_":
+                yield text
+            case IntegerAttr(value=number):
+                yield f"{key} {number.data}"
 
 
 def _around(op: Operation) -> list[str]:

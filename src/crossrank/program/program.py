@@ -17,6 +17,7 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 from crossrank.errors import InputError
 from crossrank.program import kinds
 from crossrank.program.dialect import context
+from crossrank.program.dialect.structure import faults
 from crossrank.program.kinds import Direction, Level, Role
 
 
@@ -255,6 +256,8 @@ class Program:
             self.module.verify()
         except VerifyException as error:
             raise InputError(f"{self._faulty()}{_said(error)}") from None
+        for op, what in faults(self.module):
+            raise InputError(f"{where(op)}{what}")
 
     def _faulty(self) -> str:
         """Where the first op stands that cannot be."""

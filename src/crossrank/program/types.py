@@ -218,6 +218,11 @@ class TaskType(ParametrizedAttribute, TypeAttribute):
     name = "program.task"
 
 
+def moves(value: Attribute, to: Attribute) -> bool:
+    """Whether a value of one type is one of another, or a tile that is but for where it lies."""
+    return value == to or (isinstance(value, TileType) and value.fits(to))
+
+
 ANY_TENSOR = (TensorType, DistTensorType)
 """What lies in memory that outlives a kernel."""
 

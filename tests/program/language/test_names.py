@@ -138,3 +138,10 @@ def test_numbers_that_kernels_see() -> None:
         ReduceOp: {"Sum": 0, "Max": 1, "Min": 2, "Prod": 3},
     }.items():
         assert {member.name: member.value for member in kind} == numbers
+
+
+def test_kinds_of_functions() -> None:
+    kinds = ["Opaque", "Orchestration", "InCore", "AIC", "AIV", "Group", "Spmd", "Inline", "Graph"]
+    assert [*pl.FunctionType.__members__] == kinds
+    assert {"AIV", "AIC", "CORE_GROUP", "CHIP_DIE", "CHIP", "HOST"} <= {*pl.Level.__members__}
+    assert [*pl.Role.__members__] == ["Orchestrator", "SubWorker"]

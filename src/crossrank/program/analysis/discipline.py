@@ -1,7 +1,7 @@
-"""What authors should keep to where tensors are written, although a run does what they mean without it.
+"""What authors should keep to where tensors are written, although a program runs without it.
 
-A parameter that a function writes is declared so; and what a call was given to write is read as what the call gives
-back, not under its old name: compilers for devices move statements by that.
+A parameter that a function writes is declared so, and one that is declared Out is written; and what a call was given to
+write is read as what the call gives back, not under its old name: compilers for devices move statements by that.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from crossrank.program.analysis.lineage import Lineage, is_tensor
 from crossrank.program.dialect.calls import CallOp
 from crossrank.program.kinds import Direction, FunctionType
 from crossrank.program.program import Function, Program, line_of
+from crossrank.program.types import TensorType
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,23 @@ def lapses(program: Program) -> Iterator[Lapse]:
 
 
 def _undeclared(function: Function, lineage: Lineage) -> Iterator[Lapse]:
-    """Parameters that are In and written, each once."""
-    params, told = function.params, set[int]()
+    """Tensors that are In and written, and those that are Out and are not; windows are written by peers as well."""
+    first: dict[int, Operation] = {}
     for op in function.op.walk():
         for value in lineage.written(op):
-            n = lineage.parameter(value)
-            if n is not None and n not in told and params[n].direction is Direction.In:
-                told.add(n)
-                name = params[n].name
-                yield Lapse(
-                    op, f"{function.name} writes {name}, which it declares In", f"declare it: {name}: pl.InOut[…]"
-                )
+            for root in lineage.roots(value):
+                if isinstance(root, BlockArgument):
+                    first.setdefault(root.index, op)
+    for n, param in enumerate(function.params):
+        name = param.name
+        if not isinstance(param.type, TensorType):
+            continue
+        if param.direction is Direction.In and n in first:
+            what = f"{function.name} writes {name}, which it declares In"
+            yield Lapse(first[n], what, f"declare it: {name}: pl.InOut[…]")
+        if param.direction is Direction.Out and n not in first:
+            what = f"{function.name} declares {name} Out, and never writes it"
+            yield Lapse(function.op, what, f"store into it: {name} = pl.store(tile, offsets, {name})")
 
 
 Consumed = dict[SSAValue, CallOp]
@@ -68,11 +74,14 @@ class _Walk:
             for value in op.operands:
                 if (call := consumed.pop(value, None)) is not None:
                     yield self._lapse(op, call, value)
-            arms = [dict(consumed) for region in op.regions if region.blocks] if isinstance(op, scf.IfOp) else []
-            for n, region in enumerate(r for r in op.regions if r.blocks):
-                yield from self.block(region.block, arms[n] if arms else consumed)
-            for arm in arms:
-                consumed |= arm
+            arms = [dict(consumed) if isinstance(op, scf.IfOp) else consumed for _ in op.regions]
+            for region, arm in zip(op.regions, arms, strict=True):
+                if region.blocks:
+                    yield from self.block(region.block, arm)
+            if isinstance(op, scf.IfOp):
+                consumed.clear()
+                for arm in arms:
+                    consumed |= arm
             if isinstance(op, CallOp):
                 consumed |= dict.fromkeys(self._given_to_write(op), op)
 
@@ -83,18 +92,9 @@ class _Walk:
     def _lapse(self, op: Operation, call: CallOp, value: SSAValue) -> Lapse:
         params = self.lineage.callee(call).params
         param = params[list(call.arguments).index(value)]
-        name = _name(value) or param.name
+        name = value.name_hint or param.name
         return Lapse(
             op,
             f"{name} is read here, and was given to {call.function} as {param.direction} in line {line_of(call)}",
             f"go on with what the call gives: {name} = self.{call.function}(…)",
         )
-
-
-def _name(value: SSAValue) -> str:
-    """The author's name for a value, where it has one."""
-    if isinstance(value, BlockArgument):
-        parent = value.block.parent_op()
-        if isinstance(parent, FuncOp):
-            return Function(parent).params[value.index].name
-    return value.name_hint or ""

@@ -1,4 +1,4 @@
-"""Launches that may have no block."""
+"""Launches: the cores that they are for, and those that may have no block."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from xdsl.ir import SSAValue
 
 from crossrank.program.analysis.bounds import Bounds
 from crossrank.program.dialect.calls import CallOp
-from crossrank.program.program import Program
+from crossrank.program.dialect.tiles import MatmulOp
+from crossrank.program.kinds import FunctionType
+from crossrank.program.program import Function, Program
+
+
+def core_type(kernel: Function) -> str:
+    """The cores that a kernel is for: ``aic`` where it multiplies matrices, else ``aiv``."""
+    multiplies = any(isinstance(op, MatmulOp) for op in kernel.op.walk())
+    return "aic" if kernel.type is FunctionType.AIC or multiplies else "aiv"
 
 
 def unproven(program: Program) -> list[tuple[CallOp, SSAValue]]:

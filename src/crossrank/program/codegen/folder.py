@@ -15,10 +15,10 @@ from pathlib import Path
 
 from crossrank.errors import InputError
 from crossrank.files import write_bytes
+from crossrank.program.analysis.launches import core_type
 from crossrank.program.codegen.kernel import kernel_source
 from crossrank.program.dialect.calls import CallOp
-from crossrank.program.dialect.tiles import MatmulOp
-from crossrank.program.kinds import Direction, FunctionType
+from crossrank.program.kinds import Direction
 from crossrank.program.program import Function, Program
 from crossrank.program.types import ShapedType
 
@@ -80,12 +80,6 @@ def _write_level(program: Program, chip: Function, out: Path) -> None:
     ]
     text = _CONFIG.format(name=chip.name, signature=_signature(chip), kernels="".join(listed) + "\n" * bool(listed))
     _write(out / "kernel_config.py", text)
-
-
-def core_type(kernel: Function) -> str:
-    """The cores that a kernel is for: ``aic`` where it multiplies matrices, else ``aiv``."""
-    multiplies = any(isinstance(op, MatmulOp) for op in kernel.op.walk())
-    return "aic" if kernel.type is FunctionType.AIC or multiplies else "aiv"
 
 
 def _called(program: Program, caller: Function) -> list[Function]:

@@ -112,7 +112,7 @@ ARITHMETIC: dict[type[Operation], Expression] = {
     arith.SubfOp: _infix("-"),
     arith.MulfOp: _infix("*"),
     arith.DivfOp: _infix("/"),
-    arith.NegfOp: lambda op, name: f"-{name(op.operand)}",
+    arith.NegfOp: lambda op, name: f"-({name(op.operand)})",
     arith.MinimumfOp: _function("Minimum::of"),
     arith.MaximumfOp: _function("Maximum::of"),
     arith.CmpiOp: _compare_integers,

@@ -141,7 +141,10 @@ class SliceOp(IRDLOperation):
 
 @irdl_op_definition
 class ReshapeOp(IRDLOperation):
-    """The same elements in row-major order under other extents: a view of a tensor that is packed, or of a tile."""
+    """The same elements in row-major order under other extents: a view of a tensor, or of a tile.
+
+    A tensor must be packed, unless only extents of 1 come or go.
+    """
 
     name = "program.reshape"
     source = operand_def(ShapedType)
@@ -191,8 +194,8 @@ class TransposeOp(IRDLOperation):
 
 @irdl_op_definition
 class AssembleOp(IRDLOperation):
-    """``target`` with ``source`` copied into it from ``offsets`` on: a tensor in place, and the result is that; a tile in
-    a new one.
+    """``target`` with ``source`` copied into it from ``offsets`` on: a tensor in place, and the result is that; a
+    tile in a new one.
     """
 
     name = "program.assemble"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crossrank.errors import InputError, counted
+from crossrank.program.analysis.launches import core_type
 from crossrank.program.analysis.lineage import Lineage
 from crossrank.program.codegen.build import CompiledKernel
 from crossrank.program.dialect.calls import CallOp
@@ -56,7 +57,7 @@ class Kernel(Callee):
     def __init__(self, function: Function, lineage: Lineage, compiled: CompiledKernel) -> None:
         super().__init__(function, lineage)
         self.code = compiled
-        self.type = function.type
+        self.cores = core_type(function)
         self.wants_packed = "require_contiguous_operands" in function.op.attributes
 
 

@@ -16,7 +16,7 @@ from crossrank.program.execute.interpret import Meaning
 from crossrank.program.execute.tensor_map import TensorMap
 from crossrank.program.execute.tensors import TENSORS, Orchestrator
 from crossrank.program.execute.views import Domain, View
-from crossrank.program.kinds import ArgDirection, FunctionType
+from crossrank.program.kinds import ArgDirection
 from crossrank.runtime.tasks import Context
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Chip(Orchestrator):
         if blocks < 1:
             raise Fatal(f"{kernel.name} is launched with core_num={blocks}, and needs at least 1", Reason.INVALID_ARGS)
         options = self.run.options
-        limit = options.aic_cores if kernel.type is FunctionType.AIC else options.aiv_cores
+        limit = options.aic_cores if kernel.cores == "aic" else options.aiv_cores
         if how.sync_start and blocks > max(1, limit):
             raise Fatal(
                 f"require_sync_start block_num={blocks} > limit={limit} (deadlock guaranteed)",

@@ -140,14 +140,22 @@ def _compare_floats(op: arith.CmpfOp) -> Callable[..., int]:
     return lambda _, a, b: of_nan if math.isnan(a) or math.isnan(b) else int(do(a, b))
 
 
-def _to_integer(op: Operation) -> Callable[..., int]:
-    wrap = _wrap(_bits(op.results[0].type))
+def _to_integer(unsigned: bool) -> Callable[[Operation], Callable[..., int]]:
+    """Toward zero; what is too large becomes the nearest that there is, NaN 0."""
 
-    def convert(_: object, x: float) -> int:
-        ask(math.isfinite(x), f"{x} is no integer")
-        return wrap(int(x))
+    def meaning(op: Operation) -> Callable[..., int]:
+        bits = _bits(op.results[0].type)
+        low, high = (0, (1 << bits) - 1) if unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
+        wrap = _wrap(bits)
 
-    return convert
+        def convert(_: object, x: float) -> int:
+            if math.isnan(x):
+                return 0
+            return wrap(int(min(max(x, low), high)))
+
+        return convert
+
+    return meaning
 
 
 def _convert(op: Operation) -> Callable[..., Number]:
@@ -161,11 +169,8 @@ def _from_unsigned(op: Operation) -> Callable[..., Number]:
 
 
 def _shift(do: Callable[[int, int], int]) -> Callable[[int, int], int]:
-    def shift(a: int, b: int) -> int:
-        ask(0 <= b < INDEX_BITS, f"a shift by {b}")
-        return do(a, b)
-
-    return shift
+    """By more bits than there are, all are gone."""
+    return lambda a, b: do(a, b if 0 <= b < INDEX_BITS else INDEX_BITS)
 
 
 ARITHMETIC: dict[type[Operation], Callable[[Any], Callable[..., Any]]] = {
@@ -204,8 +209,8 @@ ARITHMETIC: dict[type[Operation], Callable[[Any], Callable[..., Any]]] = {
     arith.ExtUIOp: _from_unsigned,
     arith.SIToFPOp: _convert,
     arith.UIToFPOp: _from_unsigned,
-    arith.FPToSIOp: _to_integer,
-    arith.FPToUIOp: _to_integer,
+    arith.FPToSIOp: _to_integer(unsigned=False),
+    arith.FPToUIOp: _to_integer(unsigned=True),
     arith.ExtFOp: _convert,
     arith.TruncFOp: _convert,
 }

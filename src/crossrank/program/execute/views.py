@@ -166,8 +166,13 @@ class View:
         return self._of(self.array[tuple(where)])
 
     def reshape(self, extents: Sequence[int]) -> View:
-        """The same elements under other extents; Refused where they are not packed, or not as many."""
+        """The same elements under other extents; Refused where they are not as many, or not packed.
+
+        Extents of 1 may come and go anywhere.
+        """
         shape = tuple(extents)
+        if [e for e in shape if e != 1] == [e for e in self.array.shape if e != 1]:
+            return self._of(self.array.squeeze()[(*(None if e == 1 else slice(None) for e in shape), ...)])
         if not self.is_packed:
             refuse(f"reshape of {self.described}, whose elements do not lie one behind the other")
         size = 1

@@ -200,7 +200,9 @@ def slice(
 
 @op("pl.reshape")
 def reshape(b: Builder, input: Any, shape: Any) -> Any:
-    """The same elements in row-major order under other extents; a tensor must be packed, and the result is a view.
+    """The same elements in row-major order under other extents; of a tensor a view.
+
+    A tensor must be packed, unless only extents of 1 come or go.
 
     One extent may be -1: what is left for it, where all others are known.
     """

@@ -114,6 +114,9 @@ class Body(Statements):
             if name not in inner.names or not self.behind.reads(name):
                 continue
             value = inner.names[name]
+            if isinstance(value, SSAValue) and inner.is_outside(value):
+                self.names[name] = value
+                continue
             if is_tile(value):
                 value = inner.exported(value)
             if is_tensor(value) and isinstance(self.program.lineage.root(value), BlockArgument):
@@ -149,9 +152,13 @@ class Outlined(Body):
         self._outside = set(_values(list(outer.names.values())))
         self._nested = self._turning = what
 
+    def is_outside(self, value: SSAValue) -> bool:
+        """Whether a value is one from around."""
+        return value in self._outside
+
     def captured(self, value: SSAValue) -> SSAValue:
         """A value from around as a parameter."""
-        if value not in self._outside:
+        if not self.is_outside(value):
             return value
         if value not in self._parameters:
             name = next((n for n, v in self.outer.names.items() if v is value), value.name_hint)

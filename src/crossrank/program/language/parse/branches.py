@@ -17,6 +17,7 @@ from crossrank.program.language import scalars
 from crossrank.program.language.operands import is_number, said
 from crossrank.program.language.parse.faults import Unbound
 from crossrank.program.language.parse.source import place
+from crossrank.program.types import moves
 
 if TYPE_CHECKING:
     from crossrank.program.language.parse.statements import Statements
@@ -171,7 +172,9 @@ def _one_type(values: list[Any]) -> Attribute | None:
     if not types:
         return max((scalars.type_of(v) for v in values), key=NUMBERS.index)
     fits = all(
-        v.type == types[0] if isinstance(v, SSAValue) else scalars.common_type(scalars.kind_of(v), types[0]) == types[0]
+        moves(v.type, types[0])
+        if isinstance(v, SSAValue)
+        else scalars.common_type(scalars.kind_of(v), types[0]) == types[0]
         for v in values
     )
     return types[0] if fits else None

@@ -18,7 +18,7 @@ from crossrank.program.language.operands import is_number, said
 from crossrank.program.language.parse.faults import Unbound
 from crossrank.program.language.parse.liveness import bound_in, read_first
 from crossrank.program.language.parse.source import place
-from crossrank.program.types import is_scalar, spelled
+from crossrank.program.types import is_scalar, moves, spelled
 
 if TYPE_CHECKING:
     from crossrank.program.language.parse.statements import Statements
@@ -170,7 +170,10 @@ class Loop:
             self._skip(slot, value)
             return False
         kind = scalars.kind_of(value)
-        if kind == slot.type or (not isinstance(value, SSAValue) and scalars.common_type(kind, slot.type) == slot.type):
+        if not isinstance(value, SSAValue):
+            if scalars.common_type(kind, slot.type) == slot.type:
+                return True
+        elif moves(value.type, slot.type):
             return True
         if not isinstance(slot.first, SSAValue) and slot.type == scalars.type_of(slot.first) and is_scalar(kind):
             adopted = scalars.common_type(scalars.kind_of(slot.first), kind)

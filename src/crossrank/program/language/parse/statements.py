@@ -16,6 +16,7 @@ from typing import Any
 from xdsl.ir import Attribute, Block, SSAValue
 
 from crossrank.errors import counted
+from crossrank.program.dialect.tiles import MoveOp
 from crossrank.program.kinds import Level
 from crossrank.program.language import scalars
 from crossrank.program.language.builder import Symbol
@@ -31,6 +32,7 @@ from crossrank.program.language.parse.names import Surroundings
 from crossrank.program.language.parse.parts import part, write
 from crossrank.program.language.parse.source import place
 from crossrank.program.program import Function
+from crossrank.program.types import TileType
 
 NO_STATEMENT: dict[type[ast.stmt], tuple[str, str]] = {
     ast.While: ("while", "write a loop over pl.range whose end is the most turns there can be, with an if in it"),
@@ -268,8 +270,14 @@ class Statements(Expressions):
     # Blocks
 
     def typed(self, value: Any, type: Attribute) -> SSAValue:
-        """A value of that type, or a number as a constant of it."""
-        return value if isinstance(value, SSAValue) and value.type == type else self.scalar(value, type)
+        """A value of that type, a tile moved to where it lies, or a number as a constant of it."""
+        if isinstance(value, SSAValue):
+            value = here = self.captured(value)
+            if here.type == type:
+                return here
+        if isinstance(type, TileType):
+            return self.insert(MoveOp(value, type)).result
+        return self.scalar(value, type)
 
     @contextmanager
     def nested(self, what: str) -> Iterator[None]:

@@ -155,8 +155,13 @@ inline T read(Core& core, const Tile<T, N>& tile, Dims<N> at) {
 }
 
 template <class T, int N>
-inline void write(Core& core, const Tile<T, N>& tile, Dims<N> at, Scalar<T> value) {
+inline void write(Core& core, Tile<T, N>& tile, Dims<N> at, Scalar<T> value) {
   ask_within(core, "pl.write writes", "a tile", at, ones<N>(), tile.shape);
+  if (!tile.share.alone()) {  // other forms of it stay as they are
+    const Tile<T, N> shared = tile;
+    tile = Tile<T, N>(core, shared.shape, shared.valid);
+    std::memcpy(tile.share.data(), shared.share.data(), count(shared.shape) * sizeof(T));
+  }
   tile.data()[distance(at, packed(tile.shape))] = value;
 }
 
@@ -213,28 +218,14 @@ template <int... Gone, class T, int N>
 inline auto drop(const Tile<T, N>& x) {
   constexpr int M = N - int(sizeof...(Gone));
   Dims<M> shape, valid;
+  const bool none = ((x.valid[Gone] == 0) || ...);  // an index of what is not valid
   int to = 0;
   for (int d = 0; d < N; ++d) {
     if (((d == Gone) || ...)) continue;
     shape[to] = x.shape[d];
-    valid[to++] = x.valid[d];
+    valid[to++] = none ? 0 : x.valid[d];
   }
   return Tile<T, M>(x, shape, valid);
-}
-
-// What is valid where the extents are the same but for those of 1; whether they are.
-template <int N, int M>
-inline bool regrouped(const Dims<N>& shape, const Dims<N>& valid, const Dims<M>& other, Dims<M>& also) {
-  also = ones<M>();
-  int d = 0;
-  for (int from = 0; from < N; ++from) {
-    if (shape[from] == 1) continue;
-    while (d < M && other[d] == 1) ++d;
-    if (d == M || other[d] != shape[from]) return false;
-    also[d++] = valid[from];
-  }
-  while (d < M && other[d] == 1) ++d;
-  return d == M;
 }
 
 // Of a tile that is partly valid: where those elements lie without gaps, and do so in the other form.
@@ -244,8 +235,8 @@ CROSSRANK_APART Tile<T, M> reshape(Core& core, const Tile<T, N>& x, Dims<M> shap
   if (count(shape) != elements)
     core.fail("pl.reshape makes %lld elements of a tile that has %lld", (long long)count(shape), (long long)elements);
   if (x.valid == x.shape) return {x, shape, shape};
-  Dims<M> valid;
-  if (regrouped(x.shape, x.valid, shape, valid)) return {x, shape, valid};
+  Dims<M> valid = ones<M>();
+  if (regrouped(x.shape, x.valid, shape, valid)) return {x, shape, count(x.valid) ? valid : Dims<M>{}};
   const Walk<1> w(N, x.valid.n, {packed(x.shape).n});
   int64_t left = count(x.valid);
   const bool gaps = left == 0 || w.step[0] != 1 || w.count != left;

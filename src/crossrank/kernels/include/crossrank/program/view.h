@@ -62,13 +62,30 @@ inline bool is_packed(const View<T, N>& view) {
   return packed || stride == 0;
 }
 
+// Where extents are the same but for those of 1: what each of the others has under the first goes under the second;
+// whether they are.
+template <int N, int M>
+inline bool regrouped(const Dims<N>& shape, const Dims<N>& has, const Dims<M>& other, Dims<M>& also) {
+  int d = 0;
+  for (int from = 0; from < N; ++from) {
+    if (shape[from] == 1) continue;
+    while (d < M && other[d] == 1) ++d;
+    if (d == M || other[d] != shape[from]) return false;
+    also[d++] = has[from];
+  }
+  while (d < M && other[d] == 1) ++d;
+  return d == M;
+}
+
 template <int M, class T, int N>
 inline View<T, M> reshape(Core& core, const View<T, N>& view, Dims<M> shape) {
   if (count(shape) != count(view.shape))
     core.fail("pl.reshape makes %lld elements of %s, which has %lld", (long long)count(shape), view.name,
               (long long)count(view.shape));
-  if (!is_packed(view)) core.fail("pl.reshape of %s, whose elements do not lie without gaps", view.name);
-  return {view.data, shape, packed(shape), view.offset, view.name, view.slot, view.ctx};
+  Dims<M> strides = packed(shape);
+  if (!is_packed(view) && !regrouped(view.shape, view.strides, shape, strides))
+    core.fail("pl.reshape of %s, whose elements do not lie without gaps", view.name);
+  return {view.data, shape, strides, view.offset, view.name, view.slot, view.ctx};
 }
 
 template <int A, int B, class T, int N>
