@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from crossrank.bridge.rewrite import Rewritten
-from crossrank.hlo.ffi.native import Native
 from crossrank.remarks import Remark
 from crossrank.statistics import byte_size
+
+if TYPE_CHECKING:  # a script that imports no JAX has none of it, and a report is made when Python ends
+    from crossrank.bridge.rewrite import Rewritten
+    from crossrank.hlo.ffi.native import Native
 
 
 @dataclass(repr=False)
