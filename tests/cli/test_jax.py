@@ -105,7 +105,7 @@ ENDINGS = {
     "its own hook": "import sys\nsys.excepthook = lambda *e: print('mine', e[0].__name__)\n1 / 0",
     "an interrupt": "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(5)",
     "a signal": "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)",
-    "parts of crossrank, and no jax": "import crossrank.kernels.variant\nprint(crossrank.__name__)",
+    "parts of crossrank, and no jax": "import crossrank.program.language\nprint(crossrank.__name__)",
     "at exit": "import atexit\natexit.register(print, 'last')\nprint('first')",
 }
 
