@@ -32,7 +32,10 @@ def load_arrays(path: str) -> dict[str, Array]:
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
     except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, AttributeError):
-        raise InputError(f"{path} is no .npz of arrays", "save it with numpy.savez(path, p0=…, p1=…)") from None
+        raise InputError(
+            f"{path} is no .npz of arrays",
+            "save it with numpy.savez(path, p0=…, p1=…), what a program is given under its parameters' names",
+        ) from None
 
 
 def save_arrays(path: str | Path, arrays: dict[str, Array]) -> None:

@@ -35,7 +35,7 @@ def read_bytes(path: str) -> bytes:
             raise InputError(f"{path} is a damaged gzip file", "copy or dump it again") from None
     data = data.removeprefix(codecs.BOM_UTF8)
     if not data.strip():
-        raise InputError(f"{path} is empty", "give a module, or a kernel")
+        raise InputError(f"{path} is empty", "give a module, a kernel or a program")
     return data
 
 

@@ -213,7 +213,7 @@ def test_inspect_shows_functions_windows_and_what_ranks_say(capsys: pytest.Captu
 HANGS = {
     "nobody notifies": (
         ("value=1, op", "value=0, op"),
-        "rank 0 waits in step (shift.py:{line}) for signal[0, 0] >= 1, which is 0",
+        "ranks 0-1 wait in step (shift.py:{line}) for signal[0, 0] >= 1, which is 0",
     ),
     "too few": (("expected=1", "expected=2"), "for signal[0, 0] >= 2, which is 1"),
     "another peer": (("(r + 1) % pld.world_size()", "0"), "rank 1 waits in step"),
@@ -227,7 +227,6 @@ def test_a_hang_is_told_at_once(capsys: pytest.CaptureFixture[str], shift: Path,
     assert status == 3
     assert err.startswith("crossrank: nothing can go on: ")
     assert message.format(line=line_of("pld.system.wait")) in err
-    assert "rank 1" in err
 
 
 def test_check_finds_what_cannot_be(capsys: pytest.CaptureFixture[str], shift: Path) -> None:
@@ -256,10 +255,62 @@ def test_check_warns_of_an_old_name(capsys: pytest.CaptureFixture[str], shift: P
     assert crossrank(capsys, "check", str(shift), "--ranks", "2")[0] == 1
 
 
+FAILS = {
+    "no memory": (
+        (("8 * pl.FP32.get_byte()", "2**50"),),
+        f"shift.py:{line_of('pld.alloc_window_buffer(8')}:19: window buffer inboxes on 2 devices takes 2097152.0 GiB",
+    ),
+    "a sub-worker that ends Python": (
+        (
+            (
+                "    @pl.function(level=pl.Level.HOST,",
+                "    @pl.function(level=pl.Level.HOST, role=pl.Role.SubWorker)\n"
+                "    def ends(y: pl.InOut[pl.Tensor[[NR, 1, 8], pl.FP32]]):\n        print('hello')\n        raise SystemExit(0)\n\n"
+                "    @pl.function(level=pl.Level.HOST,",
+            ),
+            ("        return y\n\n\nprogram", "        self.ends(y)\n        return y\n\n\nprogram"),
+        ),
+        "sub-worker ends ends Python, and should only return",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FAILS)
+def test_a_run_that_fails(capsys: pytest.CaptureFixture[str], shift: Path, case: str) -> None:
+    changes, message = FAILS[case]
+    status, out, err = crossrank(capsys, "run", str(changed(shift, *changes)), "--ranks", "2")
+    assert (status, out) == (3, "")
+    assert message in err
+
+
+def test_ranks_that_do_nothing_are_told(capsys: pytest.CaptureFixture[str], shift: Path) -> None:
+    changed(
+        shift,
+        ("        pld.system.wait(signal=signal, offsets=[0, 0], expected=1, cmp=pld.WaitCmp.Ge)\n", ""),
+        (
+            "return self.step(x, y, inbox, signal, right)",
+            "if right > 0:\n            y = self.step(x, y, inbox, signal, right)\n        return y",
+        ),
+        ("pl.range(pld.world_size())", "pl.range(2)"),
+        ("(r + 1) % pld.world_size()", "(r + 1) % 2"),
+        ('np.roll(inputs["x"], 1, axis=0)', 'np.zeros_like(inputs["x"])'),
+    )
+    assert as_json(capsys, "run", str(shift), "--ranks", "4")["warnings"] == [
+        "ranks 2-3: nothing was dispatched to them",
+        "rank 1: what was dispatched there launched no kernel",
+    ]
+
+
 REFUSED = {
     "no ranks": ((), (), "shift.py does not say how many ranks it runs on"),
     "no rail here": ((), ("--ranks", "2", "--rail", "host"), "defines one program"),
     "no lnc": ((), ("--ranks", "2", "--lnc", "2"), "--lnc is for a kernel, and"),
+    "no oracle": ((), ("--ranks", "2", "--via", "oracle"), "--via is for an HLO module or a kernel, and"),
+    "no device": (
+        (("device=r", "device=99"),),
+        ("--ranks", "2"),
+        "device 99 is not there: the program runs on 2, counted from 0 run it on more, or dispatch to one of these",
+    ),
     "no program": ((("program = Shift", "one = Shift"),), ("--ranks", "2"), "say program = Shift"),
     "not a program": ((("program = Shift", "program = 3"),), ("--ranks", "2"), "the program is an int"),
     "several": ((("program = Shift", 'programs = {"a": Shift, "b": Shift}'),), ("--ranks", "2"), "pick one: --rail"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from xdsl.dialects.builtin import StringAttr
 import crossrank.program.language as pl
 import crossrank.program.language.distributed as pld
 from crossrank.errors import InputError, RunError
+from crossrank.passes import parse_passes
 from crossrank.program import CompiledProgram, DistributedConfig, compile
 from crossrank.program.execute.options import RuntimeOptions
 
@@ -177,10 +179,60 @@ def test_nothing_runs_beyond_the_limit() -> None:
     with run.prepare(callbacks={"total": sleep}) as worker, pytest.raises(RunError) as raised:
         worker(np.ones((2, SIZE), np.float32), np.zeros(1, np.int32))
     assert str(raised.value).splitlines() == [
-        "not over within 0.2 s: the host is at work in total",
+        "nothing was done for 0.2 s (--limit, limit_s): the host is at work in total",
         "rank 1 has chip to do, which comes after total of the host",
         "rank 0 has ended (1 task)",
     ]
+
+
+@pl.program
+class Turns:
+    """Loops of orchestrators, which do nothing else; and a kernel that writes what it declares In."""
+
+    @pl.function(type=pl.FunctionType.InCore)
+    def change(self, x: pl.Tensor[[SIZE], pl.FP32]):
+        pl.write(x, [0], 1.0)
+
+    @pl.function(type=pl.FunctionType.Orchestration)
+    def chip(self, x: pl.Tensor[[SIZE], pl.FP32], turns: pl.Scalar[pl.INT64]):
+        n = 0
+        for i in pl.range(turns):
+            n = (n + i) % 7
+        if n < 7:
+            self.change(x)
+
+    @pl.function(level=pl.Level.HOST, role=pl.Role.Orchestrator)
+    def host(self, x: pl.Tensor[[SIZE], pl.FP32], turns: pl.Scalar[pl.INT64], more: pl.Scalar[pl.INT64]):
+        n = 0
+        for i in pl.range(turns):
+            n = (n + i) % 7
+        if n < 7:
+            self.chip(x, more, device=0)
+
+
+@cache
+def turns(passes: str | None = None) -> CompiledProgram:
+    chosen = None if passes is None else parse_passes(passes)
+    return compile(Turns, passes=chosen, options=RuntimeOptions(limit_s=0.2))
+
+
+@pytest.mark.parametrize(
+    ("given", "who"), [((2**60, 0), "the host is at work in host"), ((0, 2**60), "rank 0 is at work in chip")]
+)
+def test_loops_of_orchestrators_end_at_the_limit(given: tuple[int, int], who: str) -> None:
+    with pytest.raises(RunError) as raised:
+        turns()(np.zeros(SIZE, np.float32), *given)
+    assert str(raised.value).partition("\n")[0] == f"nothing was done for 0.2 s (--limit, limit_s): {who}"
+
+
+def test_what_is_written_is_not_read_only() -> None:
+    x = np.zeros(SIZE, np.float32)
+    turns()(x, 1, 1)
+    assert x[0] == 1
+    with pytest.raises(ValueError, match="parameter x is written, and this array is read-only"):
+        turns()(read_only(), 1, 1)
+    with pytest.raises(InputError, match=r":\d+:\d+: change writes x, and gets memory that is read-only"):
+        turns("")(read_only(), 1, 1)
 
 
 @pl.program
@@ -236,6 +288,22 @@ def counter(platform: str = "a2a3sim") -> CompiledProgram:
 def test_windows_live_as_long_as_is_asked_for(persistent: bool, reset: bool | None, counts: list[int]) -> None:
     with counter().prepare(persistent=persistent, reset_persistent_windows=reset) as worker:
         assert [int(worker(np.zeros(1, np.int32), 1, 0)[0]) for _ in counts] == counts
+
+
+def test_calls_of_one_persistent_worker_take_turns() -> None:
+    counts: list[int] = []
+    with counter().prepare(persistent=True, reset_persistent_windows=False) as worker:
+
+        def call() -> None:
+            for _ in range(20):
+                counts.append(int(worker(np.zeros(1, np.int32), 1, 0)[0]))
+
+        threads = [threading.Thread(target=call) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(counts) == list(range(1, 121))
 
 
 @pytest.mark.parametrize(
@@ -332,5 +400,22 @@ def test_one_of_several_orchestrations_is_chosen(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_configured(wrong: Any, what: str) -> None:
     with pytest.raises(ValueError) as raised:
+        wrong()
+    assert what in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        (lambda: compile(lambda ranks: Counter), "program must be a Program, got <function"),  # type: ignore[arg-type]
+        (lambda: compile(7), "program must be a Program, got 7"),  # type: ignore[arg-type]
+        (lambda: compile(Counter, passes=["nope"]), "each of passes must be a Pass, got 'nope'"),  # type: ignore[list-item]
+        (lambda: compile(Counter, options=3), "options must be a RuntimeOptions, got 3"),  # type: ignore[arg-type]
+        (lambda: compile(Counter, ranks="2"), "ranks must be a number, got '2'"),  # type: ignore[arg-type]
+        (lambda: DistributedConfig("ab"), "device_ids must be numbers of devices, got ['a', 'b']"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_of_another_type(wrong: Any, what: str) -> None:
+    with pytest.raises(InputError) as raised:
         wrong()
     assert what in str(raised.value)

@@ -71,13 +71,22 @@ KERNEL(meet_often) {
 KERNEL(block_of) { NAMES own[launch.block] = launch.block * 100 + launch.blocks; return kOk; }
 KERNEL(fails) {
   NAMES
-  launch.line = 25;
+  launch.line = 25, launch.column = 7;
   std::snprintf(launch.fault, sizeof launch.fault, "%lld is no row", (long long)a);
   return kBadCall;
 }
 KERNEL(fails_for) { NAMES return rank(ctx) == a ? kBadRows : kPeerFailed; }
 KERNEL(spins) { NAMES launch.line = 26; volatile int32_t* stop = own; while (!*stop) {} return kOk; }
 KERNEL(polls) { NAMES volatile int32_t* at = own; while (*at < a) {} own[0] = *at + 1; return kOk; }
+KERNEL(naps_and_tells) {  // `a` times, something else each time if `b`
+  NAMES
+  for (int64_t i = 0; i < a; ++i) {
+    const timespec t{0, 50'000'000};
+    nanosleep(&t, nullptr);
+    if (const Status s = notify(ctx, 0, 0, 0, b ? int32_t(i + 1) : 7, Notify::kSet)) return s;
+  }
+  return kOk;
+}
 KERNEL(naps) { NAMES timespec t{0, 1000000 * a}; nanosleep(&t, nullptr); own[b] = 1; return kOk; }
 
 // A task of a graph: all tasks that it depends on have left their numbers.
@@ -324,7 +333,7 @@ def test_the_limit_tells_who_runs(library: Path) -> None:
                 engine.restart_clock()
             time.sleep(0.1)  # one of them sleeps by now
             engine.restart_clock()
-        with pytest.raises(Hang, match=r"not over within 0\.2 s: 2 tasks left, of ranks 0,1") as caught:
+        with pytest.raises(Hang, match=r"nothing was done for 0\.2 s: 2 tasks left, of ranks 0,1") as caught:
             engine.finish()
     assert time.monotonic() - start < 5
     world.windows[0, 0] = 1  # lets it come back after all
@@ -334,11 +343,25 @@ def test_the_limit_tells_who_runs(library: Path) -> None:
     assert (waiting.state, waiting.waits[0].line) == ("waiting", 21)
 
 
+def test_the_limit_counts_from_what_was_done_last(library: Path) -> None:
+    with Engine(0.6) as engine:
+        world = World(library, engine, 1)
+        with engine.orchestrator():
+            naps = [world.launch("naps", 0, 50)]
+            for _ in range(14):
+                naps.append(world.launch("naps", 0, 50, deps=naps[-1:]))
+            engine.wait(naps)
+            engine.wait([world.launch("naps_and_tells", 0, 15, 1)])
+            assert world.windows[0, 0] == 15
+            with pytest.raises(Hang, match=r"nothing was done for 0\.6 s"):  # what is told changes nothing
+                engine.wait([world.launch("naps_and_tells", 0, 1000, 0)])
+
+
 FAULTS = [
-    ("fails", 0, 3, {}, (25, 2, "3 is no row")),
-    ("tell", 0, 9, {}, (0, 2, "there is no rank 9 among 3")),
-    ("defer_many", 0, 65, {}, (0, 2, "a task can have no more than 64 deferred conditions")),
-    ("wait_equal", 0, 0, {"pool": True}, (21, 2, "a kernel that was said never to wait waits")),
+    ("fails", 0, 3, {}, (25, 7, 2, "3 is no row")),
+    ("tell", 0, 9, {}, (0, 0, 2, "there is no rank 9 among 3")),
+    ("defer_many", 0, 65, {}, (0, 0, 2, "a task can have no more than 64 deferred conditions")),
+    ("wait_equal", 0, 0, {"pool": True}, (21, 0, 2, "a kernel that was said never to wait waits")),
 ]
 
 
@@ -357,8 +380,8 @@ def test_the_first_fault_ends_all(library: Path, kernel: str, rank: int, a: int,
         assert engine.trace()["begin"][never] == 0
     fault = caught.value
     assert (fault.task, fault.block, fault.rank, fault.name) == (faulty, 0, rank, kernel)
-    assert (fault.line, fault.status, fault.text) == expected
-    assert str(fault) == f"{kernel} on rank {rank} failed: {expected[2]}"
+    assert (fault.line, fault.column, fault.status, fault.text) == expected
+    assert str(fault) == f"{kernel} on rank {rank} failed: {expected[-1]}"
     assert (world.windows[2] == 0).all()
 
 

@@ -1,6 +1,7 @@
 """`crossrank`: the commands, their exit status, and plain words for what goes wrong.
 
-0 right · 1 a difference or a finding · 2 bad usage or bad input · 3 the run itself failed · 130 interrupted
+0 right · 1 a difference or a finding · 2 bad usage or bad input · 3 the run itself failed · 130 interrupted ·
+128 + N ended by signal N
 """
 
 from __future__ import annotations

@@ -62,9 +62,9 @@ VIA = {"kernels": "kernels", "oracle": "oracle", "instr": "crossrank.bridge.inst
 """What may compute converted collectives → the name of the backend."""
 
 
-def add_via(parser: argparse.ArgumentParser) -> None:
+def add_via(parser: argparse.ArgumentParser) -> argparse.Action:
     """Who computes converted collectives; ``--backend`` is the same option."""
-    parser.add_argument(
+    return parser.add_argument(
         "--via",
         "--backend",
         dest="via",

@@ -60,8 +60,14 @@ def add(commands: Commands) -> None:
         metavar="N",
         help="timed runs of each module (default: 5; 0: none), or runs of a program",
     )
-    add_via(p)
-    p.add_argument("--limit", type=seconds, default=60.0, metavar="S", help="seconds a rank may wait for another (60)")
+    via = add_via(p)
+    p.add_argument(
+        "--limit",
+        type=seconds,
+        default=60.0,
+        metavar="S",
+        help="seconds a rank may wait for another; of a program, seconds in which nothing is done (60)",
+    )
     p.add_argument(
         "--tol", type=positive, metavar="T", help="compare within T of an output's largest value, not by bits"
     )
@@ -76,6 +82,7 @@ def add(commands: Commands) -> None:
     build = p.add_argument("--build", metavar="DIR", help="write the generated sources of a program there")
     only(Door.PROGRAM, p, build)
     only((Door.HLO, Door.PROGRAM), p, iters)
+    only((Door.HLO, Door.INSTR), p, via)
     for option in (verify_each, fresh):
         only(Door.HLO, p, option)
     p.add_argument("--test-absent-rank", type=int, help=argparse.SUPPRESS)

@@ -93,7 +93,7 @@ def _parse(data: bytes, path: str) -> ModuleFile:
         raise InputError(f"{path} is a Python program", "this command reads HLO text, an HLO .pb or StableHLO")
     raise InputError(
         f"{path} is no HLO: it does not begin with 'HloModule', and is neither a .pb nor StableHLO",
-        "give HLO text, an HLO .pb or StableHLO (.mlir); or a kernel, as Python or as its text",
+        "give HLO text, an HLO .pb or StableHLO (.mlir); or a kernel or a program, as Python or as its text",
     )
 
 
@@ -183,7 +183,7 @@ def _from_pb(data: bytes, path: str) -> ModuleFile:
             return ModuleFile(module, path, form, tuple(elided.values()), frozenset(elided), wrapper, data)
     raise InputError(
         f"{path} is no HLO module: neither text, nor HloModuleProto, HloProto or HloModuleProtoWithConfig, nor MLIR",
-        "give HLO text, an HLO .pb or StableHLO (.mlir); or a kernel, as Python or as its text",
+        "give HLO text, an HLO .pb or StableHLO (.mlir); or a kernel or a program, as Python or as its text",
     )
 
 

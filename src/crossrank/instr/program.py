@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import IntAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute
-from xdsl.parser import Parser
-from xdsl.utils.exceptions import ParseError, VerifyException
+from xdsl.utils.exceptions import VerifyException
 
 from crossrank.errors import InputError
 from crossrank.instr.dialect import BranchOp, EndOp, JumpOp, ProgramOp, context
@@ -17,6 +15,7 @@ from crossrank.instr.fields import BarrierFields, CollectiveFields, PeerFields, 
 from crossrank.instr.instructions import InstCoreBarrier, InstGPSIMDSB2SB, Instruction
 from crossrank.instr.operands import TensorOp
 from crossrank.instr.verify import check_arch, check_members
+from crossrank.mlir import parse_module, reason
 
 MOST_CORES = 1 << 16
 """Cores of all ranks together: each has its own memory, and time goes by their number."""
@@ -232,14 +231,7 @@ def read_kernel(text: str, path: str = "the text") -> Kernel:
 
 def parse_kernel(text: str, path: str = "the text") -> Kernel:
     """Read a kernel from its text, whatever it is."""
-    try:
-        kernel = Kernel(Parser(context(), text, path).parse_module())
-    except ParseError as error:
-        place, *rest = str(error).strip().splitlines()
-        said = rest[-1].strip() if rest else "cannot be read"
-        if re.search(r":\d+:\d+", place) and not text[error.span.start :].strip():
-            raise InputError(f"{place}: the text ends too early: a }} is missing", "copy or print it again") from None
-        raise InputError(f"{place}: {said}") from None
+    kernel = Kernel(parse_module(context(), text, path))
     kernels = sum(isinstance(op, ModuleOp) for op in kernel.module.ops)
     if kernels:
         raise InputError(f"{path} has {kernels} kernels", "give one: save each builtin.module in a file of its own")

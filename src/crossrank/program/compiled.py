@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from crossrank.program.codegen.build import build_kernels
 from crossrank.program.codegen.folder import write_folder
 from crossrank.program.dialect.remote import PutOp, RemoteStoreOp
 from crossrank.program.dialect.tensors import shaped
+from crossrank.program.execute.binding import evaluate
 from crossrank.program.execute.dispatch import Threads
 from crossrank.program.execute.options import RuntimeOptions
 from crossrank.program.execute.run import Callees, Record, Run
@@ -75,6 +78,7 @@ class DistributedConfig:
                 raise BadValue(f"DistributedConfig.{what}")
 
         ids = list(self.device_ids)
+        ask(all(isinstance(d, SupportsIndex) for d in ids), f"device_ids must be numbers of devices, got {ids}")
         ask(bool(ids), "device_ids must not be empty")
         ask(all(d >= 0 for d in ids), f"device_ids must be non-negative device indices, got {ids}")
         ask(len(set(ids)) == len(ids), f"device_ids must be distinct, got {ids}")
@@ -142,7 +146,14 @@ def compile(
         InputError: a program that cannot be compiled.
     """
     config = distributed_config or DistributedConfig()
+    _ask_is(program, Program, "program", "it is what @pl.program makes; call the function that makes it yourself")
+    _ask_is(config, DistributedConfig, "distributed_config")
+    _ask_is(options or RuntimeOptions(), RuntimeOptions, "options")
+    for given in passes or ():
+        _ask_is(given, Pass, "each of passes", "crossrank.passes.parse_passes makes them of their names")
     if ranks is not None:
+        if not isinstance(ranks, SupportsIndex):
+            raise BadCall(f"ranks must be a number, got {ranks!r}")
         if ranks < 1:
             raise BadValue(f"a program runs on at least one rank, not on {ranks}")
         config = replace(config, device_ids=range(ranks))
@@ -157,6 +168,12 @@ def compile(
         folder = Path(output_dir).resolve()
         write_folder(clone, folder)
     return CompiledProgram(clone, Callees(clone, kernels), config, found, folder, results)
+
+
+def _ask_is(value: object, wanted: type, what: str, remedy: str = "") -> None:
+    """BadCall where an argument is of another type."""
+    if not isinstance(value, wanted):
+        raise BadCall(f"{what} must be a {wanted.__name__}, got {value!r}", remedy)
 
 
 def _ask_no_bf16_added(program: Program) -> None:
@@ -183,7 +200,7 @@ class CompiledProgram:
 
     A call takes what the entry's parameters are, in order: numbers, and arrays (NumPy's, or what can be seen as one
     without a copy); Out and InOut parameters are written in place. It gives what the entry returns. Where the Out
-    parameters are left away they are made, and given back in their order.
+    parameters are left away they are made, if the others tell their extents, and given back in their order.
 
     Of a program without a host orchestrator that has several chip functions, ``compiled["f"]`` or ``compiled.f`` is the
     one to call.
@@ -297,7 +314,10 @@ class CompiledProgram:
 
 
 class DistributedWorker:
-    """Runs a program, any number of times; its threads and windows stay in between."""
+    """Runs a program, any number of times; its threads and windows stay in between.
+
+    Calls from several threads take turns where its windows are persistent, and else run side by side.
+    """
 
     def __init__(
         self, compiled: CompiledProgram, workers: Mapping[str, Callable[..., Any]], persistent: bool, reset: bool
@@ -308,6 +328,7 @@ class DistributedWorker:
         self._reset = reset
         self._threads: Threads | None = Threads()
         self._windows: dict[str, Window] = {}
+        self._turn = threading.Lock() if persistent else nullcontext()
 
     def __enter__(self) -> DistributedWorker:
         return self
@@ -333,20 +354,24 @@ class DistributedWorker:
         """
         if self._threads is None:
             raise InputError("this worker was closed", "call prepare() again")
+        call = _Call(self._compiled, arguments)
+        with self._turn:
+            return call.result(self._run(call.values, self._threads))
+
+    def _run(self, arguments: Sequence[Any], threads: Threads) -> Sequence[Any]:
+        """What the entry returns."""
         compiled = self._compiled
-        call = _Call(compiled, arguments)
         windows = self._windows if self._persistent else {}
         if self._reset:
             for window in windows.values():
                 window.clear()
         world = len(compiled.config.device_ids)
         with Engine(compiled.options.limit_s) as engine:
-            run = Run(compiled.callees, world, compiled.options, engine, self._threads, windows, self._workers)
+            run = Run(compiled.callees, world, compiled.options, engine, threads, windows, self._workers)
             try:
-                returned = run.start(call.values)
+                return run.start(arguments)
             finally:
                 compiled.record = run.record()
-        return call.result(returned)
 
     def run(self, compiled: CompiledProgram, *arguments: Any, config: RunConfig | None = None) -> Any:
         """Run the program that it was prepared for."""
@@ -374,7 +399,9 @@ class _Call:
             self.values = [self._value(p, a) for p, a in zip(params, arguments, strict=True)]
         elif outs and len(arguments) == len(params) - len(outs):
             self._made = outs
-            self.values = [_new(p) if p.direction is Direction.Out else self._value(p, next(given)) for p in params]
+            values = [None if p.direction is Direction.Out else self._value(p, next(given)) for p in params]
+            symbols = _symbols(params, values)
+            self.values = [_new(p, symbols) if n in outs else values[n] for n, p in enumerate(params)]
         else:
             ways = f"{len(params)} (in-place)" + (f" or {len(params) - len(outs)} (return)" if outs else "")
             names = [p.name for p in params]
@@ -431,16 +458,27 @@ def _array(param: Param, argument: Any) -> Array:
     raise BadCall(f"parameter {param.name} is a tensor, and gets {type(argument).__name__}", "pass an array")
 
 
-def _new(param: Param) -> View:
+def _symbols(params: Sequence[Param], values: Sequence[Any]) -> dict[str, int]:
+    """The symbolic extents that tensors tell; whether all tell the same is seen when they are bound."""
+    found: dict[str, int] = {}
+    for param, value in zip(params, values, strict=True):
+        if isinstance(param.type, ShapedType) and isinstance(value, View):
+            found |= {d: n for d, n in zip(param.type.shape, value.array.shape, strict=False) if isinstance(d, str)}
+    return found
+
+
+def _new(param: Param, symbols: Mapping[str, int]) -> View:
     """Zeros for an Out parameter."""
     assert isinstance(param.type, ShapedType)
     dtype = param.type.dtype.numpy
     assert dtype is not None
-    if not param.type.is_static:
+    shape = [evaluate(d, symbols) if isinstance(d, str) else d for d in param.type.shape]
+    extents = [n for n in shape if n is not None and n >= 0]
+    if len(extents) < len(shape):
         raise BadValue(
             f"Cannot allocate output tensor {param.name!r}: shape ({', '.join(map(str, param.type.shape))}) contains "
             "dynamic dimensions.",
             "pass it",
         )
-    check_room(dtype.itemsize * int(np.prod(param.type.extents, dtype=object)), f"output tensor {param.name}")
-    return View(np.zeros(param.type.extents, dtype))
+    check_room(dtype.itemsize * int(np.prod(extents, dtype=object)), f"output tensor {param.name}")
+    return View(np.zeros(extents, dtype))

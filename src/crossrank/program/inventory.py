@@ -9,7 +9,7 @@ from typing import Any
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr
 from xdsl.dialects.scf import ForOp, IfOp
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from crossrank.program.dialect import remote
 from crossrank.program.dialect.calls import CallOp, CommDomainScopeOp
@@ -134,19 +134,23 @@ def kind_of(function: Function) -> str:
 
 def name_of(value: SSAValue) -> str:
     """The author's name for what a value is a view of: a parameter's, a buffer's, or the variable's."""
-    owner = value.owner
-    if isinstance(owner, (SliceOp, ReshapeOp, TransposeOp)):
-        return name_of(owner.source)
-    if isinstance(owner, WindowOp):
-        buffer = owner.buffer.owner
-        return buffer.window if isinstance(buffer, AllocWindowOp) else "?"
-    if isinstance(value, BlockArgument):
-        parent = value.block.parent_op()
-        if isinstance(parent, ForOp) and value.index > 0:
-            return name_of(parent.iter_args[value.index - 1])
-        return value.name_hint or "?"
-    first = next((o for o in getattr(owner, "operands", ()) if isinstance(o.type, DistTensorType)), None)
-    return value.name_hint or (name_of(first) if first is not None else "?")
+    while True:
+        match owner := value.owner:
+            case SliceOp() | ReshapeOp() | TransposeOp():
+                value = owner.source
+            case WindowOp():
+                buffer = owner.buffer.owner
+                return buffer.window if isinstance(buffer, AllocWindowOp) else "?"
+            case Block():
+                parent = owner.parent_op()
+                if not isinstance(parent, ForOp) or not isinstance(value, BlockArgument) or value.index == 0:
+                    return value.name_hint or "?"
+                value = parent.iter_args[value.index - 1]
+            case _:
+                first = next((o for o in owner.operands if isinstance(o.type, DistTensorType)), None)
+                if value.name_hint or first is None:
+                    return value.name_hint or "?"
+                value = first
 
 
 def _entry(function: Function, op: Operation) -> Entry:

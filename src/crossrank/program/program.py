@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FileLineColLoc, FunctionType, IntAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
-from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.utils.exceptions import ParseError, VerifyException
+from xdsl.utils.exceptions import VerifyException
 
 from crossrank.errors import InputError
+from crossrank.mlir import parse_module, reason
 from crossrank.program import kinds
 from crossrank.program.dialect import context
 from crossrank.program.dialect.structure import faults
@@ -252,12 +252,12 @@ class Program:
 
     def verify(self) -> None:
         """Raise an InputError where something cannot be: where, and what."""
+        for op, what in faults(self.module):  # first: verifiers rely on it
+            raise InputError(f"{where(op)}{what}")
         try:
             self.module.verify()
         except VerifyException as error:
-            raise InputError(f"{self._faulty()}{_said(error)}") from None
-        for op, what in faults(self.module):
-            raise InputError(f"{where(op)}{what}")
+            raise InputError(f"{self._faulty()}{reason(error)}") from None
 
     def _faulty(self) -> str:
         """Where the first op stands that cannot be."""
@@ -282,21 +282,19 @@ class Program:
         return self.text()
 
 
-def read_program(text: str, path: str = "<text>") -> Program:
-    """The program that a text is; its sub-workers have no Python.
+def read_program(text: str, path: str | None = None) -> Program:
+    """The program that a text is, verified; its sub-workers have no Python.
+
+    Args:
+        text: as `Program.text` writes it.
+        path: the file that it is from, if any: the place of ops that say none.
 
     Raises:
-        InputError: it cannot be read; the message has its line.
+        InputError: it cannot be read, or cannot be; the message has the place.
     """
-    try:
-        module = Parser(context(), text, path).parse_module()
-    except ParseError as error:
-        span = error.span
-        line = text.count("\n", 0, span.start) + 1
-        raise InputError(f"{path}:{line}: {error.msg.strip().splitlines()[-1]}") from None
-    except VerifyException as error:
-        raise InputError(f"{path}: {_said(error)}") from None
-    return Program(module)
+    program = Program(parse_module(context(), text, path))
+    program.verify()
+    return program
 
 
 def at(file: str, line: int, column: int) -> FileLineColLoc:
@@ -335,8 +333,3 @@ def where(op: Operation | SSAValue) -> str:
     """The place of an op, to begin a message with; empty where it is not known."""
     found = place(op)
     return f"{found}: " if found else ""
-
-
-def _said(error: VerifyException) -> str:
-    """What a verifier said, without the op that xDSL prints around it."""
-    return str(error.args[0] if error.args else error).strip().splitlines()[-1]

@@ -43,6 +43,8 @@ class ProgramPass(Pass[Program]):
         module.properties = (*module.properties, *self.produces)
         module.verify()
         for name in module.properties:
+            if name not in PROPERTIES:
+                raise InputError(f"program {module.name} says that it has {name}, which is no property of programs")
             if fault := PROPERTIES[name].broken(module):
                 raise InputError(f"after pass {self.name} the program does not have {name}: {fault}")
         return changed

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +18,8 @@ from crossrank.errors import InputError
 from crossrank.passes import Pass, PassResult
 from crossrank.program.compiled import CompiledProgram, compile
 from crossrank.program.execute.options import RuntimeOptions
+from crossrank.program.execute.report import ranks_named
+from crossrank.program.execute.run import Record
 from crossrank.program.files import Arguments, ProgramFile, arguments_of, expected_of
 from crossrank.program.inventory import measure
 from crossrank.program.program import Program
@@ -31,7 +35,7 @@ class ProgramOptions:
     Attributes:
         inputs: an ``.npz`` with arguments by name (and ``expected_NAME``); None: those of the file, or drawn ones.
         seed: for what is drawn.
-        limit_s: seconds after which a run is given up.
+        limit_s: seconds after which a run in which nothing is done is given up.
         tolerance: how far a value may be from the one expected, relative to the argument's largest; None: by its type.
         outputs: an ``.npz`` to save what was written in, by name.
         build: a folder for the generated sources; None: none is written.
@@ -164,7 +168,7 @@ def run_program_file(
         tasks=dict(record.tasks),
         launched=dict(record.launched),
         time_ms=statistics.median(times),
-        warnings=_odd(written, last, expected),
+        warnings=[*_idle(record, file.ranks), *_odd(written, last, expected)],
     )
 
 
@@ -172,12 +176,25 @@ def _run(compiled: CompiledProgram, arguments: Arguments) -> tuple[Arguments, fl
     """All arguments as a run leaves them, and its milliseconds."""
     own = {name: array.copy() for name, array in arguments.items()}
     start = time.perf_counter()
-    compiled(*(array if array.ndim else array.item() for array in own.values()))
+    with redirect_stdout(sys.stderr):  # for what sub-workers print
+        compiled(*(array if array.ndim else array.item() for array in own.values()))
     return own, 1e3 * (time.perf_counter() - start)
 
 
 def _same(one: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]]) -> bool:
     return bool(compare_outputs(one, other, None)["exact"])
+
+
+def _idle(record: Record, ranks: int) -> list[str]:
+    """Which ranks did nothing, although the others did."""
+    unused = [r for r in range(ranks) if r not in record.dispatches]
+    without = [r for r in record.dispatches if r not in record.tasks]
+    found = []
+    if unused and record.dispatches:
+        found.append(f"{ranks_named(unused)}: nothing was dispatched to {'it' if len(unused) == 1 else 'them'}")
+    if without and record.tasks:
+        found.append(f"{ranks_named(without)}: what was dispatched there launched no kernel")
+    return found
 
 
 def _odd(written: Sequence[str], outputs: Sequence[Sequence[Any]], expected: Arguments | None) -> list[str]:

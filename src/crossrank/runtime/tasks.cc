@@ -30,7 +30,7 @@ int64_t now_ns() {
 }  // namespace
 
 Engine::Block::Block(Engine& its_engine, Task& its_task, uint32_t index)
-    : engine(its_engine), task(its_task), launch{index, uint32_t(task.blocks.size()), 0, {}, this} {
+    : engine(its_engine), task(its_task), launch{index, uint32_t(task.blocks.size()), 0, 0, {}, this} {
   const Arguments& given = *task.arguments;
   contexts = given.contexts;
   slots.reserve(given.tensors.size() + contexts.size() + given.scalars.size() + 1);
@@ -81,7 +81,7 @@ void Engine::start() {
 
 Engine::Task& Engine::add(Task task) {
   task.number = tasks_.size();
-  if (unfinished_++ == 0) tick_.notify_one();
+  if (unfinished_++ == 0) clock_ = Clock::now(), tick_.notify_one();
   tasks_.push_back(std::move(task));
   return tasks_.back();
 }
@@ -121,6 +121,7 @@ int64_t Engine::open(const char* name, int32_t rank) {
   made.begin = now_ns();
   const Lock lock(mutex_);
   if (given_up_) return -1;
+  moved();
   ++orchestrating_;
   return int64_t(add(std::move(made)).number);
 }
@@ -141,6 +142,7 @@ bool Engine::start(Task& task) {
 }
 
 void Engine::over(Task& first) {
+  moved();
   std::vector<Task*> those{&first};  // of tasks that do nothing there may be long chains
   while (!those.empty()) {
     Task& task = *those.back();
@@ -164,7 +166,7 @@ void Engine::over(Task& first) {
 
 void Engine::returned(Task& task, uint32_t block, Status status, const Launch& launch) {
   const auto fault = [&](Status what, const char* text) {
-    fail({task.number, block, launch.line, what, {text, strnlen(text, sizeof launch.fault)}});
+    fail({task.number, block, launch.line, launch.column, what, {text, strnlen(text, sizeof launch.fault)}});
   };
   if (status != kOk) return fault(status, launch.fault);
   if (--task.left) return;
@@ -189,7 +191,7 @@ void Engine::pump(Lane& lane) {
       elastic().submit(job);
     } catch (const std::system_error&) {
       const auto [task, block] = lane.ready.front();
-      fail({task->number, block, 0, kBadCall, "the system has no more threads"});
+      fail({task->number, block, 0, 0, kBadCall, "the system has no more threads"});
     }
   }
 }
@@ -238,6 +240,7 @@ void Engine::watch() {
       threads_.most = std::min(threads_.most + kGrowth, kMostThreads);
     threads_.started_before = threads_.started;
     pump(threads_);
+    if (moved_.exchange(false)) clock_ = Clock::now();
     if (unfinished_ && seconds_since(clock_) > limit_s_) give_up(Ending::kLimit);
   }
 }

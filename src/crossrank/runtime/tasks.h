@@ -54,7 +54,7 @@ enum class WaitKind : int32_t { kRunning = 0, kCell = 1, kBarrier = 2, kDeferred
 
 struct TaskFault {
   uint64_t task;
-  uint32_t block, line;
+  uint32_t block, line, column;
   int32_t status;
   std::string text;
 };
@@ -63,6 +63,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
  public:
   enum class Waited : int32_t { kOver = 0, kNotYet = 1, kGivenUp = 2, kNoTask = 3 };
 
+  // Gives up once for so long nothing was done: no task was over, no orchestrator began, no cell was changed by a
+  // notify, nobody came to a barrier.
   explicit Engine(double limit_s);
   void start();  // its watch, before anything else; std::system_error where there is no thread for it
 
@@ -78,7 +80,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Waited wait(const std::vector<uint64_t>& tasks, const std::vector<uint64_t>& own, double seconds);
   // Waits until all tasks are over but the caller's own.
   Waited finish(const std::vector<uint64_t>& own, double seconds);
-  void restart_clock();
+  void restart_clock();  // the limit counts from now
   void give_up();
   // Gives up and waits for the threads, a second at most. Whether all have come back.
   bool end();
@@ -199,6 +201,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // What a call that need not wait returns: whoever goes on calling is to come to an end.
   Status status() const { return given_up_ ? kGivenUp : kOk; }
 
+  // Something was done: the watch restarts the clock. Without the lock, and mostly a read.
+  void moved() {
+    if (!moved_.load(std::memory_order_relaxed)) moved_.store(true, std::memory_order_relaxed);
+  }
+
   // All below are called under the lock.
   Task& add(Task task);
   bool start(Task& task);
@@ -231,6 +238,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::map<std::pair<uint64_t, uint32_t>, Barrier> barriers_;
   std::map<int32_t, uint32_t> deferred_;  // tasks of a rank that have nothing left but conditions
   Clock::time_point clock_ = Clock::now();
+  std::atomic<bool> moved_{false};
   std::condition_variable tick_, idle_;
   bool ended_ = false;
   std::atomic<bool> given_up_{false};

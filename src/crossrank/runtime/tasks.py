@@ -117,17 +117,19 @@ class Stuck:
 class Fault(RunError):
     """A kernel returned another status than kOk, as the first; ``text`` has its words, or the fabric's."""
 
-    def __init__(self, task: int, block: int, rank: int, name: str, line: int, status: int, text: str) -> None:
+    def __init__(
+        self, task: int, block: int, rank: int, name: str, line: int, column: int, status: int, text: str
+    ) -> None:
         super().__init__(f"{name} on rank {rank} failed: {text or f'the kernel returned {status}'}")
         self.task, self.block, self.rank, self.name = task, block, rank, name
-        self.line, self.status, self.text = line, status, text
+        self.line, self.column, self.status, self.text = line, column, status, text
 
 
 class Hang(RunError):
     """Nobody could go on, or the limit passed."""
 
     def __init__(self, stuck: Stuck, limit: float) -> None:
-        why = "nothing can go on" if stuck.reason == "hang" else f"not over within {limit:g} s"
+        why = "nothing can go on" if stuck.reason == "hang" else f"nothing was done for {limit:g} s"
         ranks = ",".join(map(str, sorted({task.rank for task in stuck.tasks})))
         super().__init__(f"{why}: {counted(len(stuck.tasks), 'task')} left, of ranks {ranks}")
         self.stuck = stuck
@@ -193,7 +195,8 @@ class Engine:
     """Runs tasks until it is left; then what is not over is given up.
 
     Args:
-        limit: seconds from its making, or from the last `restart_clock`, after which what is not over is given up.
+        limit: seconds after which what is not over is given up, if in them nothing was done: no task was over, no
+            orchestrator began, no cell was changed by a notify, nobody came to a barrier.
     """
 
     def __init__(self, limit: float = 60.0) -> None:
@@ -205,8 +208,8 @@ class Engine:
         self._engine = self._short["new"](limit)
         if self._engine is None:
             raise RunError("the system has no more threads")
-        # orchestrators of other threads may still speak to it when it is left
-        weakref.finalize(self, _delete, self._engine, self._kept)
+        # orchestrators of other threads may still speak to it when it is left, and when Python ends
+        weakref.finalize(self, _delete, self._engine, self._kept).atexit = False
 
     def __enter__(self) -> Engine:
         return self
@@ -340,10 +343,11 @@ class Engine:
     def _failure(self) -> RunError:
         ending = self._short["ending"](self._engine)
         if ending == _FAULT:
-            numbers = (ctypes.c_int64 * 4)()
+            numbers = (ctypes.c_int64 * 5)()
             text = self._short["fault"](self._engine, numbers).decode(errors="replace")
-            task, block, line, status = numbers
-            return Fault(task, block, int(self.trace()["rank"][task]), self.name(task), line, status, text)
+            task, block, line, column, status = numbers
+            rank = int(self.trace()["rank"][task])
+            return Fault(task, block, rank, self.name(task), line, column, status, text)
         if ending in _ENDINGS:
             return Hang(self._stuck(_ENDINGS[ending]), self._limit)
         return GivenUp("the run was given up")

@@ -69,10 +69,7 @@ Status Engine::notify(CommContext* ctx, uint32_t slot, uint32_t rank, uint64_t i
   Engine& engine = block_of(ctx).engine;
   Cell* const cell = cell_at(ctx, slot, rank, index);
   if (!cell) return kBadCall;
-  if (how == Notify::kAdd)
-    cell->fetch_add(value);
-  else
-    cell->store(value);
+  if (how == Notify::kAdd ? cell->fetch_add(value), value != 0 : cell->exchange(value) != value) engine.moved();
   if (engine.watched_) {
     const Lock lock(engine.mutex_);
     const auto [first, last] = engine.watches_.equal_range(cell);
@@ -133,6 +130,7 @@ Status Engine::barrier(CommContext* ctx) {
   Engine& engine = block.engine;
   if (block.task.lane->pool) return bad(ctx, kNeverWaits);
   const uint32_t index = context_index(ctx);
+  engine.moved();
   Lock lock(engine.mutex_);
   if (engine.given_up_) return kGivenUp;
   Barrier& barrier = engine.barriers_[{block.task.arguments->domains[index], block.launch.block}];

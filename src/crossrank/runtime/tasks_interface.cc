@@ -61,10 +61,10 @@ void crossrank_tasks_give_up(Handle* engine) { (*engine)->give_up(); }
 
 crossrank::Ending crossrank_tasks_ending(Handle* engine) { return (*engine)->ending(); }
 
-// Into `numbers`: task, block, line, status. The text lives as long as the engine.
+// Into `numbers`: task, block, line, column, status. The text lives as long as the engine.
 const char* crossrank_tasks_fault(Handle* engine, int64_t* numbers) {
   const crossrank::TaskFault& fault = (*engine)->fault();
-  const int64_t all[] = {int64_t(fault.task), fault.block, fault.line, fault.status};
+  const int64_t all[] = {int64_t(fault.task), fault.block, fault.line, fault.column, fault.status};
   std::memcpy(numbers, all, sizeof all);
   return fault.text.c_str();
 }

@@ -50,22 +50,23 @@ extern "C" int32_t kernel_sum(const Slot* args) try {
   const auto signal = cr::argument<int32_t, 2>(core, args, "signal", 1, 4, signal_ctx);
   const float scale = float(args[3].real);
   const int64_t n = signal.shape[0];
-  core.at(4);  // sum.py:4
+  core.at(4, 5);  // sum.py:4
   auto first = cr::load(core, x, {0, 0}, {1, 64});
   cr::Tile<float, 2> part = first;
+  core.at(5, 5);  // sum.py:5
   for (int64_t i = 1; i < n; ++i) {  // sum.py:5
-    core.at(6);  // sum.py:6
+    core.at(6, 9);  // sum.py:6
     auto row = cr::load(core, x, {i, 0}, {1, 64});
     auto more = cr::binary<cr::Add>(core, part, row);
     part = more;
   }
-  core.at(7);  // sum.py:7
+  core.at(7, 5);  // sum.py:7
   auto scaled = cr::binary<cr::Multiply>(core, part, scale);
-  core.at(8);  // sum.py:8
+  core.at(8, 5);  // sum.py:8
   cr::store(core, scaled, x, {0, 0});
-  core.at(9);  // sum.py:9
+  core.at(9, 5);  // sum.py:9
   cr::wait(core, signal, {1, 0}, 1, crossrank::Compare::kAtLeast);
-  core.at(10);  // sum.py:10
+  core.at(10, 5);  // sum.py:10
   cr::fence(core, signal_ctx);
   return crossrank::kOk;
 } catch (Status failed) {
@@ -93,7 +94,7 @@ func.func @host(%x : {TENSOR}) attributes {{program.level = "HOST", program.role
 
 
 def read(*functions: str) -> Program:
-    return read_program("\n".join(functions), "made.mlir")
+    return read_program("\n".join(functions))
 
 
 def test_a_kernel_reads_like_what_its_author_wrote() -> None:
@@ -139,6 +140,10 @@ REFUSED = {
     "dimensions": (
         kernel("", "%x : !program.tensor<[1, 1, 1, 1, 1, 1, 1, 1, 1], f32>"),
         "k.py:2:1: in a kernel a tensor has at most 8 dimensions",
+    ),
+    "big tile": (
+        kernel('%t = program.full -> !program.tile<[65536, 65536], f32, Vec> loc("k.py":3:5)'),
+        "k.py:3:5: this is a Tile[[65536, 65536], FP32], and a tile has at most 1 GiB\ntake smaller tiles in a loop",
     ),
     "no kernel": (CHIP.replace("@chip", "@k"), "k is no kernel with a body"),
 }

@@ -79,6 +79,8 @@ def test_arithmetic(op: str, type: str, arguments: tuple[float, ...], wanted: fl
         ("extsi ... : i8 to i32", "i8", -1, "i32", -1),
         ("extui ... : i8 to i32", "i8", -1, "i32", 255),
         ("sitofp ... : i32 to f16", "i32", 2049, "f16", 2048.0),
+        ("sitofp ... : i64 to bf16", "i64", 2**53 + 2**45 + 1, "bf16", 2.0**53 + 2**46),
+        ("sitofp ... : i64 to f32", "i64", -(2**62) - 2**38 - 1, "f32", -(2.0**62) - 2**39),
         ("uitofp ... : i8 to f32", "i8", -1, "f32", 255.0),
         ("fptosi ... : f32 to i32", "f32", -1.9, "i32", -1),
         ("fptosi ... : f64 to i8", "f64", -300.0, "i8", -128),
@@ -86,6 +88,7 @@ def test_arithmetic(op: str, type: str, arguments: tuple[float, ...], wanted: fl
         ("fptosi ... : f32 to i32", "f32", math.nan, "i32", 0),
         ("fptoui ... : f32 to i8", "f32", 300.0, "i8", -1),
         ("truncf ... : f64 to f32", "f64", 0.1, "f32", float(np.float32(0.1))),
+        ("truncf ... : f64 to bf16", "f64", 1 + 2**-8 + 2**-40, "bf16", 1 + 2**-7),
         ("extf ... : f16 to f32", "f16", 0.5, "f32", 0.5),
     ],
 )

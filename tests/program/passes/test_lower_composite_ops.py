@@ -36,7 +36,7 @@ PARAMS = {
 def program(body: str, *, kind: str = "InCore") -> Program:
     params = ", ".join(f"%{name} : {type}" for name, type in PARAMS.items())
     attributes = f'{{program.type = "{kind}"}}'
-    return read_program(f"func.func @k({params}) attributes {attributes} {{\n{body}\nfunc.return\n}}", "k.mlir")
+    return read_program(f"func.func @k({params}) attributes {attributes} {{\n{body}\nfunc.return\n}}")
 
 
 def all_reduce(target: str = "data", signal: str = "cells", op: str = "Sum", mode: str = "mesh", more: str = "") -> str:

@@ -32,7 +32,7 @@ SHORT = {
 
 def program(*functions: str) -> Program:
     """The program of some functions; ``%x: !t (Out)`` is a parameter named x that is written."""
-    return read_program("".join(f"func.func {_long(f)}\n" for f in functions), "p.mlir")
+    return read_program("".join(f"func.func {_long(f)}\n" for f in functions))
 
 
 def _long(text: str) -> str:

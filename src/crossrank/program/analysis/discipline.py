@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from crossrank.program.analysis.lineage import Lineage, is_tensor
 from crossrank.program.dialect.calls import CallOp
@@ -40,12 +40,7 @@ def lapses(program: Program) -> Iterator[Lapse]:
 
 def _undeclared(function: Function, lineage: Lineage) -> Iterator[Lapse]:
     """Tensors that are In and written, and those that are Out and are not; windows are written by peers as well."""
-    first: dict[int, Operation] = {}
-    for op in function.op.walk():
-        for value in lineage.written(op):
-            for root in lineage.roots(value):
-                if isinstance(root, BlockArgument):
-                    first.setdefault(root.index, op)
+    first = lineage.first_written(function)
     for n, param in enumerate(function.params):
         name = param.name
         if not isinstance(param.type, TensorType):

@@ -80,8 +80,8 @@ def _only_waits(op: Operation) -> bool:
         return True
     if not isinstance(op, (scf.ForOp, scf.IfOp)):
         return False
-    inner = [o for region in op.regions for block in region.blocks for o in block.ops]
-    return any(map(_only_waits, inner)) and all(_only_waits(o) or _harmless(o) for o in inner)
+    inner = [(o, _only_waits(o)) for region in op.regions for block in region.blocks for o in block.ops]
+    return any(waits for _, waits in inner) and all(waits or _harmless(o) for o, waits in inner)
 
 
 def _harmless(op: Operation) -> bool:

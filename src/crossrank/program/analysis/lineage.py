@@ -145,6 +145,16 @@ class Lineage:
         handle = handed_on(op) if is_tensor(value) else None
         return () if handle is None else (handle,)
 
+    def first_written(self, function: Function) -> dict[int, Operation]:
+        """The parameters that a function's body changes, each with the first op that does."""
+        first: dict[int, Operation] = {}
+        for op in function.op.walk():
+            for value in self.written(op):
+                for root in self.roots(value):
+                    if isinstance(root, BlockArgument):
+                        first.setdefault(root.index, op)
+        return first
+
     def written(self, op: Operation) -> list[SSAValue]:
         """The tensors that an op changes."""
         match op:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from pathlib import PurePath
 
 from xdsl.dialects import arith, scf
@@ -20,11 +21,20 @@ from crossrank.program.dialect.collectives import CollectiveOp
 from crossrank.program.dialect.remote import FenceOp
 from crossrank.program.dialect.tiles import BinaryOp, UnaryOp
 from crossrank.program.dialect.windows import GetCommCtxOp, SymbolOp
-from crossrank.program.program import Function, Program, line_of, where
+from crossrank.program.program import Function, Program, where
 from crossrank.program.properties import PROPERTIES
-from crossrank.program.types import CommCtxType, DistTensorType, ShapedType, is_float, is_scalar
+from crossrank.program.types import (
+    ArrayType,
+    CommCtxType,
+    DistTensorType,
+    ShapedType,
+    TileType,
+    is_float,
+    is_scalar,
+)
 
 MOST_DIMENSIONS = 8
+MOST_TILE_BITS = 8 << 30
 HEADER = '#include "crossrank/program.h"'
 
 
@@ -58,7 +68,7 @@ class _Writer:
         self.values: dict[SSAValue, str] = {}
         self.lines: list[str] = []
         self.depth = 1
-        self.line = 0  # that the launch was told last
+        self.told = (0, 0)  # the line and column that the launch was told last
         self.contexts: list[str] = []
 
     def source(self) -> str:
@@ -85,7 +95,7 @@ class _Writer:
 
     def parameters(self) -> None:
         """The slots under the names of the parameters; contexts first, since their windows have them."""
-        _ask_rank(self.function.op, self.function.body.args)
+        _ask_fits(self.function.op, self.function.body.args)
         params = self.function.params
         slot_of = {n: slot for slot, n in enumerate(self.slots.order)}
         windows = [n for n, p in enumerate(params) if isinstance(p.type, DistTensorType)]
@@ -116,11 +126,14 @@ class _Writer:
         self.lines.append("  " * self.depth + text)
 
     def at(self, op: Operation) -> None:
-        """Tell the launch which line comes, where it is another one."""
-        line = line_of(op)
-        if line and line != self.line:
-            self.write(f"core.at({line});{_place(op, '  // {}')}")
-            self.line = line
+        """Tell the launch what comes, where it stands elsewhere in the author's source than what came before."""
+        location = op.location
+        if not isinstance(location, FileLineColLoc):
+            return
+        found = location.line.data, location.column.data
+        if found[0] and found != self.told:
+            self.write(f"core.at({found[0]}, {found[1]});{_place(op, '  // {}')}")
+            self.told = found
 
     def name(self, value: SSAValue) -> str:
         """The expression that a value is."""
@@ -155,7 +168,7 @@ class _Writer:
 
     def statement(self, op: Operation) -> None:
         """One op."""
-        _ask_rank(op, op.results)
+        _ask_fits(op, op.results)
         kind = type(op)
         if kind is arith.ConstantOp:
             return
@@ -239,13 +252,13 @@ class _Writer:
         """A block between braces, which ends by setting variables to what it yields."""
         self.write(head)
         self.depth += 1
-        self.line = 0
+        self.told = (0, 0)
         self.statements(block)
         last = block.last_op
         if last is not None:
             self.assign(variables, last.operands)
         self.depth -= 1
-        self.line = 0
+        self.told = (0, 0)
 
     def bind(self, values: Sequence[SSAValue], names: Sequence[str]) -> None:
         """Values that stand under names."""
@@ -258,8 +271,8 @@ class _Writer:
         self.bind(carried, variables)
         self.bind(op.results, variables)
         step = self.name(op.step)
+        self.at(op)  # its turns may do nothing that is told
         if not step.isdigit() or step == "0":
-            self.at(op)
             step_name = self.names.fresh("step")
             self.write(f"const int64_t {step_name} = cr::step(core, {step});")
             step = step_name
@@ -280,10 +293,16 @@ class _Writer:
         self.bind(op.results, variables)
 
 
-def _ask_rank(op: Operation, values: Sequence[SSAValue]) -> None:
-    """Refuse what has more dimensions than `crossrank/program/core.h` has room for."""
-    if any(isinstance(v.type, ShapedType) and len(v.type.shape) > MOST_DIMENSIONS for v in values):
-        raise InputError(f"{where(op)}in a kernel a tensor has at most {MOST_DIMENSIONS} dimensions")
+def _ask_fits(op: Operation, values: Sequence[SSAValue]) -> None:
+    """Refuse more dimensions than `crossrank/program/core.h` has room for, and tiles that are too big."""
+    for type in (v.type for v in values):
+        if isinstance(type, ShapedType) and len(type.shape) > MOST_DIMENSIONS:
+            raise InputError(f"{where(op)}in a kernel a tensor has at most {MOST_DIMENSIONS} dimensions")
+        if isinstance(type, (TileType, ArrayType)) and prod(type.extents) * type.dtype.bits > MOST_TILE_BITS:
+            raise InputError(
+                f"{where(op)}this is a {type.described}, and a tile has at most {MOST_TILE_BITS >> 33} GiB",
+                "take smaller tiles in a loop",
+            )
 
 
 def _place(op: Operation, form: str) -> str:

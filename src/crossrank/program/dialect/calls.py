@@ -146,6 +146,8 @@ class CallOp(IRDLOperation):
                 len(self.arg_directions) == len(self.arguments),
                 f"call of {self.function}: a direction for each argument",
             )
+            for said in self.arg_directions:
+                ask(said.data in set(ArgDirection), f"call of {self.function}: {said.data!r} is no direction")
 
 
 def directions_attr(directions: Sequence[ArgDirection]) -> ArrayAttr[StringAttr]:

@@ -1,15 +1,20 @@
-"""What must hold of a program and no op sees for itself: what is used was made before, and blocks end as they must."""
+"""What must hold of a program and no op of ours sees for itself.
+
+What is used was made before, blocks end as they must, and functions say what they are in words that there are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from crossrank.program.dialect.calls import CommDomainScopeOp, ScopeYieldOp
+from crossrank.program.kinds import Direction, FunctionType, Level, Role
 
 END: dict[type[Operation], type[Operation]] = {
     FuncOp: ReturnOp,
@@ -19,6 +24,9 @@ END: dict[type[Operation], type[Operation]] = {
 }
 """The ops that have blocks, and how those end."""
 
+SAID: dict[str, type[StrEnum]] = {"program.type": FunctionType, "program.level": Level, "program.role": Role}
+"""What a function says of itself."""
+
 Fault = tuple[Operation, str]
 
 
@@ -26,9 +34,34 @@ def faults(module: ModuleOp) -> Iterator[Fault]:
     """Where a program is none, and why."""
     for op in module.ops:
         if isinstance(op, FuncOp):
+            yield from ((op, what) for what in _function(op))
             yield from _blocks(op, set())
         else:
             yield op, f"{op.name} stands outside of a function"
+
+
+def _function(op: FuncOp) -> Iterator[str]:
+    """What is wrong with what a function says of itself and of its parameters."""
+    name = op.sym_name.data
+    if not name.isidentifier():
+        yield f"'{name}' is no name of a function"
+    yield from (f"function {name}: {what}" for key, kind in SAID.items() for what in _unsaid(op.attributes, key, kind))
+    params = op.attributes.get("program.params", op.arg_attrs)
+    names = set[str]()
+    for attrs in params if isinstance(params, ArrayAttr) else ():
+        said = attrs.data if isinstance(attrs, DictionaryAttr) else {}
+        yield from (f"a parameter of {name}: {what}" for what in _unsaid(said, "program.direction", Direction))
+        match said.get("program.name"):
+            case StringAttr(data=text) if not text.isidentifier() or text in names:
+                yield f"'{text}' is no name of a parameter of {name}" + (", or of two" if text in names else "")
+            case StringAttr(data=text):
+                names.add(text)
+
+
+def _unsaid(attributes: Mapping[str, Attribute], key: str, kind: type[StrEnum]) -> Iterator[str]:
+    """A fault, where an attribute is there and is none of a kind."""
+    if (said := attributes.get(key)) is not None and not (isinstance(said, StringAttr) and said.data in set(kind)):
+        yield f"{key} is {said}, and can be {', '.join(kind)}"
 
 
 def _blocks(op: Operation, there: set[SSAValue]) -> Iterator[Fault]:

@@ -49,8 +49,8 @@ def ask(holds: object, what: str) -> None:
 def known(value: SSAValue) -> int | None:
     """The number that a value is, where it is a constant."""
     owner = value.owner
-    if isinstance(owner, IndexCastOp):
-        return known(owner.input)
+    while isinstance(owner, IndexCastOp):
+        owner = owner.input.owner
     if isinstance(owner, ConstantOp) and isinstance(owner.value, IntegerAttr):
         return int(owner.value.value.data)
     return None

@@ -122,14 +122,22 @@ class StoreOp(IRDLOperation):
 
 def is_whole(tile: SSAValue) -> bool:
     """Whether all of a tile is valid, by what can be seen of its making."""
-    owner = tile.owner
-    if isinstance(owner, LoadOp):
-        return not owner.valid_shape
-    if isinstance(owner, (UnaryOp, CastOp, MoveOp)):
-        return is_whole(owner.source)
-    if isinstance(owner, BinaryOp):
-        return is_whole(owner.lhs) and (is_scalar(owner.rhs.type) or is_whole(owner.rhs))
-    return isinstance(owner, (FullOp, FillPadOp))
+    todo, seen = [tile], {tile}
+    while todo:
+        match owner := todo.pop().owner:
+            case LoadOp() if not owner.valid_shape:
+                sources: list[SSAValue] = []
+            case FullOp() | FillPadOp():
+                sources = []
+            case UnaryOp() | CastOp() | MoveOp():
+                sources = [owner.source]
+            case BinaryOp():
+                sources = [v for v in (owner.lhs, owner.rhs) if not is_scalar(v.type)]
+            case _:
+                return False
+        todo += [v for v in sources if v not in seen]
+        seen.update(sources)
+    return True
 
 
 @irdl_op_definition

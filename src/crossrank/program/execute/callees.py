@@ -52,13 +52,22 @@ class Callee:
 
 
 class Kernel(Callee):
-    """A kernel, compiled."""
+    """A kernel, compiled.
+
+    Attributes:
+        code: its entry, and its slots.
+        cores: which cores it runs on.
+        wants_packed: its tensors must lie in one piece.
+        written: the parameters that it writes, whatever it declares.
+    """
 
     def __init__(self, function: Function, lineage: Lineage, compiled: CompiledKernel) -> None:
         super().__init__(function, lineage)
         self.code = compiled
         self.cores = core_type(function)
         self.wants_packed = "require_contiguous_operands" in function.op.attributes
+        declared = [n for n, p in enumerate(self.parameters.params) if p.direction.writes]
+        self.written = {*declared, *lineage.first_written(function)}.intersection(compiled.slots.tensors)
 
 
 class ChipFunction(Callee):

@@ -11,7 +11,7 @@ from xdsl.ir import Operation
 from crossrank.program.dialect.calls import CallOp, JoinOp
 from crossrank.program.execute.binding import Symbols
 from crossrank.program.execute.callees import ChipFunction, Kernel, Operands, operands_of, returned_of
-from crossrank.program.execute.failures import Fatal, Reason, refuse
+from crossrank.program.execute.failures import Fatal, Reason, ask, refuse
 from crossrank.program.execute.interpret import Meaning
 from crossrank.program.execute.tensor_map import TensorMap
 from crossrank.program.execute.tensors import TENSORS, Orchestrator
@@ -50,15 +50,13 @@ class Chip(Orchestrator):
     """What a chip function's body runs in: one dispatch to one device.
 
     Attributes:
-        run: what it is a part of.
         device: where it runs.
         map: who touched which memory, of its tasks.
         tasks: what it has submitted.
     """
 
     def __init__(self, run: Run, device: int) -> None:
-        super().__init__("", {})
-        self.run = run
+        super().__init__(run, "", {})
         self.device = device
         self.map: TensorMap[Task] = TensorMap()
         self.tasks: list[Task] = []
@@ -97,6 +95,12 @@ class Chip(Orchestrator):
         values, _ = kernel.parameters.bind(operands.arguments)
         code, slots = kernel.code, kernel.code.slots
         views: list[View] = [values[n] for n in slots.tensors]
+        for n in kernel.written:
+            ask(
+                values[n].array.flags.writeable,
+                f"{kernel.name} writes {kernel.parameters.params[n].name}, and gets memory that is read-only",
+                "pass a copy",
+            )
         how = How.of(call, operands, self._how)
         blocks = self._blocks(kernel, how)
         if kernel.wants_packed:

@@ -1,11 +1,15 @@
-"""The ways in which a body cannot go on, before anybody knows where that was."""
+"""The ways in which a body cannot go on, before anybody knows where that was; `told` makes what people see of them."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import NoReturn
 
-from crossrank.errors import RunError
+from xdsl.ir import Operation
+
+from crossrank.arrays import check_room
+from crossrank.errors import InputError, RunError
+from crossrank.program.program import where
 
 
 class Reason(IntEnum):
@@ -31,7 +35,7 @@ class Latched(RunError):
 
 
 class Refused(Exception):
-    """An op cannot do what it is asked; the interpreter makes it an InputError with the author's place."""
+    """An op cannot do what it is asked."""
 
     def __init__(self, what: str, remedy: str = "") -> None:
         super().__init__(what)
@@ -40,11 +44,36 @@ class Refused(Exception):
 
 
 class Fatal(Exception):
-    """What the runtime latches: a code, and why; the interpreter makes it `Latched`, with the author's place."""
+    """What the runtime latches: a code, and why."""
 
     def __init__(self, what: str, code: Reason) -> None:
         super().__init__(f"{what} (code {code})")
         self.code = code
+
+
+class NoRoom(Exception):
+    """There is not enough memory."""
+
+
+FAILURES = (Refused, Fatal, NoRoom)
+
+
+def told(op: Operation, failure: Refused | Fatal | NoRoom) -> InputError | RunError:
+    """A failure of an op as people see it, with the author's place."""
+    match failure:
+        case Refused():
+            return InputError(f"{where(op)}{failure.what}", failure.remedy)
+        case Fatal():
+            return Latched(f"{where(op)}{failure}", failure.code)
+    return RunError(f"{where(op)}{failure}")
+
+
+def room(size: int, what: str) -> None:
+    """Raise `NoRoom` where this machine does not have so many bytes."""
+    try:
+        check_room(size, what)
+    except RunError as error:
+        raise NoRoom(str(error)) from None
 
 
 def refuse(what: str, remedy: str = "") -> NoReturn:

@@ -35,13 +35,11 @@ class Host(Orchestrator):
     """What the host orchestrator's body runs in.
 
     Attributes:
-        run: what it is a part of.
         map: who touched which of the host's memory, of its jobs.
     """
 
     def __init__(self, run: Run, function: str, symbols: Symbols) -> None:
-        super().__init__(function, {WORLD_SIZE: run.world, **symbols})
-        self.run = run
+        super().__init__(run, function, {WORLD_SIZE: run.world, **symbols})
         self.map: TensorMap[Job] = TensorMap()
         self._last: dict[int, Job] = {}
         self._domains: dict[str, Domain] = {}
@@ -65,7 +63,11 @@ class Host(Orchestrator):
     def ask_device(self, device: int, what: str = "") -> None:
         """Refused where the program does not run on that device."""
         world = self.run.world
-        ask(0 <= device < world, f"{what}device {device} is not there: the program runs on {world}, counted from 0")
+        ask(
+            0 <= device < world,
+            f"{what}device {device} is not there: the program runs on {world}, counted from 0",
+            "run it on more, or dispatch to one of these",
+        )
 
     def alloc(self, name: str, size: int) -> Window:
         """The window of that name."""

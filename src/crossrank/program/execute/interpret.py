@@ -17,12 +17,13 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from crossrank.errors import InputError
 from crossrank.program.dialect.calls import CommDomainScopeOp, ScopeYieldOp
-from crossrank.program.execute.failures import Fatal, Latched, Refused
+from crossrank.program.execute.failures import FAILURES, told
 from crossrank.program.execute.scalars import ARITHMETIC, plain
 from crossrank.program.program import Function, where
 
 Frame = list[Any]
 Step = Callable[[Frame], object]
+Turn = Callable[[Any], None]
 Meaning = Callable[[Any], Callable[..., Any]]
 """Of an op, what it does when it runs: a function of the state and of the operands' values, which gives the result (a
 tuple, where there are several)."""
@@ -37,13 +38,16 @@ class Code:
     Args:
         function: what to run.
         meanings: what its ops mean; arithmetic, loops, branches and scopes are known.
+        turn: called with the state at each turn of a loop.
 
     Raises:
         InputError: an op has no meaning there.
     """
 
-    def __init__(self, function: Function, meanings: Mapping[type[Operation], Meaning]) -> None:
-        compiler = _Compiler(function, meanings)
+    def __init__(
+        self, function: Function, meanings: Mapping[type[Operation], Meaning], turn: Turn = lambda state: None
+    ) -> None:
+        compiler = _Compiler(function, meanings, turn)
         for argument in function.body.args:
             compiler.number(argument)
         self._steps, self._returned = compiler.block(function.body)
@@ -65,8 +69,9 @@ class _Compiler:
         frame: what a frame starts as: constants are there from the beginning.
     """
 
-    def __init__(self, function: Function, meanings: Mapping[type[Operation], Meaning]) -> None:
+    def __init__(self, function: Function, meanings: Mapping[type[Operation], Meaning], turn: Turn) -> None:
         self.function = function
+        self.turn = turn
         self.meanings = meanings
         self.frame: Frame = [None]
         self.numbers: dict[SSAValue, int] = {}
@@ -105,8 +110,8 @@ class _Compiler:
             if found is not None:
                 try:
                     return found(op)
-                except Refused as refused:
-                    raise InputError(f"{where(op)}{refused.what}", refused.remedy) from None
+                except FAILURES as failure:
+                    raise told(op, failure) from None
         name = op.name.removeprefix("program.")
         raise InputError(
             f"{where(op)}{name} in function '{self.function.name}': no orchestrator does that",
@@ -123,18 +128,14 @@ class _Compiler:
         def one(frame: Frame) -> None:
             try:
                 frame[first] = do(*values(frame))
-            except Refused as refused:
-                raise InputError(f"{where(op)}{refused.what}", refused.remedy) from None
-            except Fatal as fatal:
-                raise Latched(f"{where(op)}{fatal}", fatal.code) from None
+            except FAILURES as failure:
+                raise told(op, failure) from None
 
         def several(frame: Frame) -> None:
             try:
                 given = do(*values(frame))
-            except Refused as refused:
-                raise InputError(f"{where(op)}{refused.what}", refused.remedy) from None
-            except Fatal as fatal:
-                raise Latched(f"{where(op)}{fatal}", fatal.code) from None
+            except FAILURES as failure:
+                raise told(op, failure) from None
             if count:
                 frame[first : first + count] = given
 
@@ -153,12 +154,14 @@ class _Compiler:
         result = len(self.frame)
         for value in op.results:
             self.number(value)
+        turn = self.turn
 
         def step(frame: Frame) -> None:
             if frame[stride] <= 0:
                 raise InputError(f"{where(op)}a loop's step is positive, and this is {frame[stride]}")
             frame[first:end] = [frame[i] for i in begin]
             for i in range(frame[low], frame[high], frame[stride]):
+                turn(frame[STATE])
                 frame[at] = i
                 for inner in steps:
                     inner(frame)
@@ -196,8 +199,8 @@ class _Compiler:
                 with enter(frame[STATE]):
                     for inner in steps:
                         inner(frame)
-            except Refused as refused:
-                raise InputError(f"{where(op)}{refused.what}", refused.remedy) from None
+            except FAILURES as failure:
+                raise told(op, failure) from None
             frame[result:end] = [frame[i] for i in given]
 
         return step

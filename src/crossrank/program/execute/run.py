@@ -23,6 +23,7 @@ from crossrank.program.execute.failures import Latched, Reason, Refused, refuse
 from crossrank.program.execute.interpret import Code
 from crossrank.program.execute.options import RuntimeOptions
 from crossrank.program.execute.report import Launched, fault_message, hang_message
+from crossrank.program.execute.tensors import Orchestrator
 from crossrank.program.execute.views import Domain, View, Window
 from crossrank.program.program import Function, Program, where
 from crossrank.runtime.tasks import Engine, Fault, GivenUp, Hang
@@ -62,8 +63,8 @@ class Callees:
                 self._callees[function.name] = ChipFunction(function, lineage)
         for callee in self._callees.values():
             if isinstance(callee, ChipFunction):
-                callee.code = Code(callee.function, chip.meanings(self))
-        self.host = Code(self.entry, host.meanings(self)) if self.entry.is_host else None
+                callee.code = Code(callee.function, chip.meanings(self), Orchestrator.turn)
+        self.host = Code(self.entry, host.meanings(self), Orchestrator.turn) if self.entry.is_host else None
 
     def of(self, call: CallOp) -> Callee:
         """Who is called; InputError where there is no such function, or it is the host orchestrator."""
@@ -167,7 +168,8 @@ class Run:
         except Refused as refused:
             raise InputError(refused.what, refused.remedy) from None
         except Hang as hang:
-            counts = Counter(device for _, device in self._launched)
+            counts = dict.fromkeys((device for _, device in self._dispatched), 0)
+            counts |= Counter(device for _, device in self._launched)
             what = hang_message(hang, self._tasks, self.dispatcher.queued, counts, self.world)
             raise Latched(what, Reason.SCHEDULER_TIMEOUT) from None
         except Fault as fault:
@@ -212,7 +214,7 @@ class Run:
         def run(*arguments: Any) -> None:
             try:
                 do(*arguments)
-            except Exception as error:
+            except BaseException as error:  # on this thread whatever comes is its own
                 raise RunError(_raised(worker.name, error)) from None
 
         return run
@@ -245,11 +247,13 @@ class Run:
         )
 
 
-def _raised(name: str, error: Exception) -> str:
+def _raised(name: str, error: BaseException) -> str:
     """What a sub-worker raised: the innermost line of its own, and the words."""
     place, trace = "", error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_name == name or not place:
             place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}: "
         trace = trace.tb_next
+    if isinstance(error, SystemExit):
+        return f"{place}sub-worker {name} ends Python, and should only return"
     return f"{place}sub-worker {name} raised {type(error).__name__}{f': {error}' if str(error) else ''}"

@@ -16,6 +16,8 @@ from crossrank.program.execute.failures import ask
 from crossrank.program.types import element_of, is_float
 
 INDEX_BITS = 64
+EXACT = 1 << 53
+"""All integers up to it are floats of 64 bits; of greater ones the last bits become one before they are rounded."""
 Number = int | float
 
 
@@ -26,7 +28,7 @@ def _bits(type: Attribute) -> int:
 def plain(value: Number, type: Attribute) -> Number:
     """A value as one that the type has: an integer between the least and the greatest of its width, a float rounded."""
     if is_float(type):
-        return _round(type)(float(value))
+        return _round(type)(value)
     return _wrap(_bits(type))(int(value))
 
 
@@ -37,18 +39,29 @@ def _wrap(bits: int) -> Callable[[int], int]:
     return lambda x: ((x + half) & mask) - half
 
 
-def _round(type: Attribute) -> Callable[[float], float]:
+def _round(type: Attribute) -> Callable[[Number], float]:
     element = element_of(type)
     if element.name == "f64":
-        return lambda x: x
+        return float
     assert element.numpy is not None
-    to = element.numpy.type
+    to, by_f32 = element.numpy.type, element.name == "bf16"
 
-    def rounded(x: float) -> float:
+    def rounded(x: Number) -> float:
+        if isinstance(x, int) and abs(x) > EXACT and (low := x & 0x7FF):
+            x = x - low | 0x800
         with np.errstate(over="ignore"):  # what is too large becomes an infinity
-            return float(to(x))
+            return float(to(_odd(float(x)) if by_f32 else float(x)))
 
     return rounded
+
+
+def _odd(x: float) -> np.float32:
+    """An f32 that rounds to 16 bits as the f64 does: where it is another number, the odd one next to it."""
+    near = np.float32(x)
+    if float(near) == x or math.isnan(x):
+        return near
+    inward = int(near.view(np.uint32)) - (abs(float(near)) > abs(x))
+    return np.uint32(inward | 1).view(np.float32)
 
 
 def _unsigned(x: int, bits: int) -> int:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from xdsl.ir import Operation
 
-from crossrank.arrays import check_room
 from crossrank.program.dialect.collectives import CollectiveOp
 from crossrank.program.dialect.tensors import (
     CreateArrayOp,
@@ -25,7 +24,7 @@ from crossrank.program.dialect.tensors import (
 )
 from crossrank.program.dialect.windows import SymbolOp
 from crossrank.program.execute.binding import Symbols, symbol
-from crossrank.program.execute.failures import ask, refuse
+from crossrank.program.execute.failures import ask, refuse, room
 from crossrank.program.execute.interpret import Meaning
 from crossrank.program.execute.scalars import Number, plain
 from crossrank.program.execute.views import View
@@ -33,18 +32,33 @@ from crossrank.program.kinds import ArgDirection
 from crossrank.program.program import function_of
 from crossrank.program.types import is_float
 
+if TYPE_CHECKING:
+    from crossrank.program.execute.run import Run
+
+
+TURNS = 1000
+
 
 class Orchestrator(ABC):
     """What the body of a function runs in.
 
     Attributes:
+        run: what it is a part of.
         function: its name.
         symbols: the values of its symbolic extents.
     """
 
-    def __init__(self, function: str, symbols: Symbols) -> None:
+    def __init__(self, run: Run, function: str, symbols: Symbols) -> None:
+        self.run = run
         self.function = function
         self.symbols = symbols
+        self._turns = 0
+
+    def turn(self) -> None:
+        """Told at each turn of a loop: now and then it looks whether the run was given up, and raises why."""
+        self._turns += 1
+        if self._turns % TURNS == 0:
+            self.run.engine.wait(())
 
     @abstractmethod
     def settle(self, view: View, direction: ArgDirection) -> None:
@@ -57,9 +71,7 @@ def _create(op: CreateTensorOp) -> Callable[..., View]:
 
     def create(state: Orchestrator, *extents: int) -> View:
         ask(all(e >= 0 for e in extents), f"pl.create_tensor with extents {list(extents)}")
-        check_room(
-            dtype.itemsize * int(np.prod(extents, dtype=object)), f"a tensor {list(extents)} of {state.function}"
-        )
+        room(dtype.itemsize * int(np.prod(extents, dtype=object)), f"a tensor {list(extents)} of {state.function}")
         return View(np.zeros(extents, dtype))
 
     return create
@@ -102,6 +114,7 @@ def _write(op: WriteOp) -> Callable[..., None]:
         *indices, value = values
         element = view.element(indices)
         state.settle(element, ArgDirection.InOut)
+        ask(element.array.flags.writeable, "it is written, and its memory is read-only")
         element.array[...] = np.asarray(value).astype(element.array.dtype)
 
     return write

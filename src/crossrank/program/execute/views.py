@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crossrank.arrays import check_room
 from crossrank.collective.dtypes import dtype_of
 from crossrank.errors import counted
-from crossrank.program.execute.failures import ask, refuse
+from crossrank.program.execute.failures import ask, refuse, room
 from crossrank.program.types import spelled
 from crossrank.runtime.threads import Tensor
 
@@ -54,7 +53,7 @@ class Window:
 
     def __init__(self, name: str, domain: Domain, size: int) -> None:
         ask(size >= 0, f"window buffer {name} cannot have {size} bytes")
-        check_room(size * len(domain.devices), f"window buffer {name} on {counted(len(domain.devices), 'device')}")
+        room(size * len(domain.devices), f"window buffer {name} on {counted(len(domain.devices), 'device')}")
         self.name = name
         self.domain = domain
         self.size = size

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 
 from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
-from crossrank.program.dialect.tensors import DimOp, known
+from crossrank.program.analysis.order import postorder
+from crossrank.program.dialect.tensors import DimOp
+from crossrank.program.dialect.tensors import known as number_of
 from crossrank.program.dialect.windows import SymbolOp
 from crossrank.program.language.builder import Scalar, Symbol
 
@@ -24,26 +26,40 @@ def difference(end: Scalar, begin: Scalar) -> Scalar | None:
     So is ``(i + 1) * 8 - i * 8`` 8, and ``i + n - i`` is n.
     """
     values: dict[Hashable, Scalar] = {}
-    left = _plus(_terms(end, values), _terms(begin, values), -1)
+    known: dict[Scalar, Terms] = {}
+    for value in (end, begin):
+        for each in postorder(value, _made_of, known):
+            known[each] = _terms(each, known, values)
+    left = _plus(known[end], known[begin], -1)
     if not left.keys() - {1}:
         return left.get(1, 0)
     ((term, times), *others) = left.items()
     return values.get(term) if times == 1 and not others else None
 
 
-def _terms(value: Scalar, values: dict[Hashable, Scalar]) -> Terms:
-    """A value as a sum; notes which value each term is."""
+def _made_of(value: Scalar) -> Sequence[Scalar]:
+    """The values whose terms say what a value's are."""
+    if _number(value) is None:
+        if (parts := _parts(value)) is not None:
+            return [v for v in parts[1:] if parts[0] != "*" or _number(v) is None]
+        if isinstance(value, SSAValue) and isinstance(value.owner, _SAME_OF_SAME):
+            return value.owner.operands
+    return ()
+
+
+def _terms(value: Scalar, known: Mapping[Scalar, Terms], values: dict[Hashable, Scalar]) -> Terms:
+    """A value as a sum, by those that it is made of; notes which value each term is."""
     number = _number(value)
     if number is not None:
         return {1: number} if number else {}
     match _parts(value):
         case "+" | "-" as sign, left, right:
-            return _plus(_terms(left, values), _terms(right, values), 1 if sign == "+" else -1)
+            return _plus(known[left], known[right], 1 if sign == "+" else -1)
         case "*", left, right:
             for factor, times in ((left, _number(right)), (right, _number(left))):
                 if times is not None:
-                    return _plus({}, _terms(factor, values), times)
-    term = _term(value)
+                    return _plus({}, known[factor], times)
+    term = _term(value, known)
     values.setdefault(term, value)
     return {term: 1}
 
@@ -51,7 +67,7 @@ def _terms(value: Scalar, values: dict[Hashable, Scalar]) -> Terms:
 def _number(value: Scalar) -> int | None:
     """The number that it is, where it is a constant."""
     if isinstance(value, SSAValue):
-        return known(value)
+        return number_of(value)
     return None if isinstance(value, Symbol) else int(value)
 
 
@@ -66,7 +82,7 @@ def _parts(value: Scalar) -> tuple[str, Scalar, Scalar] | None:
     return (_SIGNS[type(op)], op.lhs, op.rhs) if isinstance(op, (arith.AddiOp, arith.SubiOp, arith.MuliOp)) else None
 
 
-def _term(value: Scalar) -> Hashable:
+def _term(value: Scalar, known: Mapping[Scalar, Terms]) -> Hashable:
     """The same for two values of which nothing is known but that they are the same."""
     if isinstance(value, Symbol):
         return value.text
@@ -77,7 +93,7 @@ def _term(value: Scalar) -> Hashable:
         if isinstance(op, DimOp):
             return (op.source, op.axis.value.data)
         if isinstance(op, _SAME_OF_SAME):
-            return (type(op), value.type, *(frozenset(_terms(o, {}).items()) for o in op.operands))
+            return (type(op), value.type, *(frozenset(known[o].items()) for o in op.operands))
     return value
 
 

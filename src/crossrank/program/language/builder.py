@@ -133,10 +133,9 @@ class Builder:
         if isinstance(value, float) and not value.is_integer():
             self.fail(f"{value} is no whole number, and {spelled(type)} is wanted")
         number = int(value)
-        if isinstance(type, IntegerType):
-            bits = type.width.data
-            self.ask(-(1 << (bits - 1)) <= number < (1 << bits), f"{number} is no {spelled(type)}")
         assert isinstance(type, (IndexType, IntegerType))
+        bits, unsigned = (64, False) if isinstance(type, IndexType) else (type.width.data, True)
+        self.ask(-(1 << (bits - 1)) <= number < (1 << (bits - 1 + unsigned)), f"{number} is no {spelled(type)}")
         return self.insert(arith.ConstantOp(IntegerAttr(number, type, truncate_bits=True), type)).result
 
     def scalar(self, value: Scalar, type: Attribute) -> SSAValue:

@@ -47,12 +47,25 @@ class Op:
             self.__signature__.bind(*arguments, **keywords)
         except TypeError as error:
             remedy = f"it is {self.title}{self.described}"
+            if named := self._left_away(arguments, keywords):
+                builder.fail(f"{self.title} needs {', '.join(f'{name}=…' for name in named)}", remedy)
             if self.takes and keywords.keys() <= self.__signature__.parameters.keys():
                 positional = self.__signature__.parameters.values()
                 by_name = sum(p.name in keywords for p in positional if p.kind is p.POSITIONAL_OR_KEYWORD)
                 builder.fail(f"{self.title} requires {self.takes}, but got {len(arguments) + by_name}", remedy)
             builder.fail(f"{self.title}: {error}", remedy)
         return self._emit(builder, *arguments, **keywords)
+
+    def _left_away(self, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> list[str]:
+        """The arguments by name that a call lacks, where it lacks nothing else."""
+        parameters = self.__signature__.parameters.values()
+        needed = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+        lacking = [name for name in needed if name not in keywords]
+        try:
+            self.__signature__.bind(*arguments, **keywords, **dict.fromkeys(lacking))
+        except TypeError:
+            return []
+        return lacking
 
     @property
     def described(self) -> str:

@@ -75,6 +75,8 @@ def listed(b: Builder, title: str, what: str, values: Any) -> list[Scalar]:
         isinstance(values, (list, tuple)),
         f"{title} {what} must be a tuple (MakeTuple of scalars), got {said(values)}",
     )
+    for n, value in enumerate(values):
+        b.ask(not isinstance(value, float), f"{title} {what} {n} must be an integer, got {value}", "divide with //")
     return [number(b, title, f"{what} {n}", value) for n, value in enumerate(values)]
 
 

@@ -23,8 +23,8 @@ struct CommContext;
 // One block of a launch: what a kernel may ask about itself, and what it says of itself to people.
 struct Launch {
   uint32_t block, blocks;  // this one, of how many
-  uint32_t line;           // of the author's source; set before whatever can wait or fail
-  char fault[244];         // what went wrong, in words, where the kernel returns kBadCall
+  uint32_t line, column;   // in the author's source, 0 where not known; set before whatever can wait or fail
+  char fault[240];         // what went wrong, in words, where the kernel returns kBadCall
   void* state;             // the runtime's own
 };
 

@@ -40,13 +40,14 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
+  // Null where there is no memory.
   Buffer* take(size_t bytes) {
     const uint32_t power = bytes <= 64 ? 6 : 64 - __builtin_clzll(bytes - 1);
     Buffer* buffer = free_[power];
     if (buffer)
       free_[power] = buffer->next;
-    else
-      buffer = fresh(power);
+    else if (!(buffer = fresh(power)))
+      return nullptr;
     buffer->tiles = 1;
     return buffer;
   }
@@ -79,7 +80,7 @@ class Arena {
     if (size_t(end_ - at_) < bytes) {
       const size_t chunk = sizeof(Chunk) + (bytes > kChunk ? bytes : kChunk);
       char* const memory = allocate(chunk);
-      if (!memory) throw kBadCall;
+      if (!memory) return nullptr;
       reinterpret_cast<Chunk*>(memory)->next = more_;
       more_ = reinterpret_cast<Chunk*>(memory);
       at_ = memory + sizeof(Chunk), end_ = memory + chunk;
@@ -106,8 +107,11 @@ class Core {
   uint32_t block() const { return launch_->block; }
   uint32_t blocks() const { return launch_->blocks; }
 
-  // The author's line that comes next.
-  void at(uint32_t line) { __atomic_store_n(&launch_->line, line, __ATOMIC_RELAXED); }
+  // Where the author wrote what comes next. Others read the line while we run, and the column when we have failed.
+  void at(uint32_t line, uint32_t column) {
+    __atomic_store_n(&launch_->line, line, __ATOMIC_RELAXED);
+    launch_->column = column;
+  }
 
   [[noreturn]] __attribute__((noinline, cold, format(printf, 2, 3))) void fail(const char* format, ...) {
     va_list values;
@@ -117,15 +121,21 @@ class Core {
     throw kBadCall;
   }
 
+  // Memory of a tile.
+  Buffer* take(size_t bytes) {
+    Buffer* const buffer = arena_.take(bytes);
+    if (!buffer) fail("there is no memory for a tile of %zu bytes", bytes);
+    return buffer;
+  }
+
   // What a call of the fabric came to.
   void check(Status status) {
     if (status != kOk) throw status;
   }
 
-  Arena arena;
-
  private:
   Launch* launch_;
+  Arena arena_;
 };
 
 // Keeps a scalar from taking part in the deduction of the element type.

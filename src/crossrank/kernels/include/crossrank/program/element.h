@@ -256,6 +256,10 @@ inline R convert(T value) {
     const W whole = Rounding::of(x);
     const W inside = whole < kBottom ? kBottom : whole > kTop ? kTop : whole == whole ? whole : W(0);
     return whole > kTop ? Element<R>::kHighest : R(inside);
+  } else if constexpr (is_narrow<R> && !Element<T>::kFloat && sizeof(T) == 8) {
+    constexpr T kExact = T(1) << 53;  // of what is greater the last bits become one: f64 has it, and 16 bits round it
+    const bool exact = x <= kExact && (!Element<T>::kSigned || x >= T(-kExact));
+    return R(double(exact ? x : T((x & ~T(0x7ff)) | ((x & 0x7ff) != 0 ? 0x800 : 0))));
   } else if constexpr (is_narrow<R> && (sizeof(T) > 2 && !is_same<T, float>)) {
     return R(double(x));
   } else if constexpr (is_narrow<R>) {

@@ -41,7 +41,7 @@ struct Tile {
 
   Tile() = default;
   Tile(Core& core, Dims<N> its_shape, Dims<N> its_valid)
-      : shape(its_shape), valid(its_valid), share(core.arena.take(count(its_shape) * sizeof(T))) {}
+      : shape(its_shape), valid(its_valid), share(core.take(count(its_shape) * sizeof(T))) {}
   // The same elements under other extents.
   template <int M>
   Tile(const Tile<T, M>& other, Dims<N> its_shape, Dims<N> its_valid)
