@@ -41,7 +41,8 @@ class ProgramPass(Pass[Program]):
                 )
         changed = self.rewrite(module, remarks)
         module.properties = (*module.properties, *self.produces)
-        module.verify()
+        if changed:
+            module.verify()
         for name in module.properties:
             if name not in PROPERTIES:
                 raise InputError(f"program {module.name} says that it has {name}, which is no property of programs")
