@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import linecache
 import re
@@ -10,6 +11,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from enum import EnumType
 from pathlib import Path
 from types import ModuleType
 
@@ -107,10 +109,23 @@ def plain_errors(name: str) -> Iterator[None]:
         before, behind = _author_place(error)
         if isinstance(error, MemoryError):
             raise RunError(f"{before or f'{name}: '}there is not enough memory: {error}") from None
-        said = f"{type(error).__name__}: {error}"
+        said, remedy = f"{type(error).__name__}: {error}", ""
+        if isinstance(error, AttributeError) and error.name and isinstance(error.obj, (EnumType, ModuleType)):
+            said, remedy = f"{error.obj.__name__} has no {error.name}", instead(error.obj, error.name)
+        if isinstance(error, SyntaxError) and error.filename == name:  # the file itself, which cannot be compiled
+            before, said = f"{name}:{error.lineno}:{error.offset}: ", error.msg
         if isinstance(error, AssertionError):
             said = str(error) or f"this does not hold: {author_frames(error)[-1].line}"
-        raise InputError(f"{before}{said.removesuffix(': ')}{behind}") from None
+        raise InputError(f"{before}{said.removesuffix(': ')}{behind}", remedy) from None
+
+
+def instead(of: object, missing: str) -> str:
+    """What to write instead of an attribute that a value does not have: what is like it, or an enum's members."""
+    if isinstance(of, EnumType):
+        return f"it has {', '.join(of.__members__)}"
+    names = [name for name in dir(of) if not name.startswith("_")]
+    near = difflib.get_close_matches(missing, names, 1) or difflib.get_close_matches(missing, names, 4, 0.5)
+    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def _author_place(error: BaseException) -> tuple[str, str]:

@@ -118,7 +118,11 @@ def _statements(text: str, path: str) -> list[ast.stmt]:
     except SyntaxError as error:
         if _is_py(path):
             raise InputError(f"{path}:{error.lineno}: {error.msg}") from None
-    except (ValueError, RecursionError, MemoryError):
+    except (RecursionError, MemoryError):
+        if _is_py(path):
+            what = f"{path}: an expression is too long for Python, or nested too deeply"
+            raise InputError(what, "give its parts names, in statements of their own") from None
+    except ValueError:
         pass
     return []
 

@@ -18,7 +18,12 @@ _TOKENS = re.compile(r'//[^\n]*|"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*"
 
 
 def parse_module(context: Context, text: str, path: str | None = None) -> ModuleOp:
-    """The module that a text is, unverified. An op that does not say where it came from came from that line of ``path``.
+    """The module that a text is, unverified.
+
+    Args:
+        context: its dialects.
+        text: what to read.
+        path: the file that it is from, if any: there stand the ops that say no place.
 
     Raises:
         InputError: it cannot be read; the message begins with ``path:line:column``.
@@ -35,8 +40,9 @@ def parse_module(context: Context, text: str, path: str | None = None) -> Module
             raise InputError(
                 f"{places.at(error.span.start)}: the text ends too early: a }} is missing", "copy or print it again"
             ) from None
-        said = error.msg.strip().splitlines() or ["cannot be read"]
-        raise InputError(f"{places.at(error.span.start)}: {said[-1].strip()}") from None
+        said = (error.msg.strip().splitlines() or ["cannot be read"])[-1].strip()
+        position = parser.begin if said.endswith("is not registered") else error.span.start
+        raise InputError(f"{places.at(position)}: {said}") from None
     except VerifyException as error:
         raise InputError(f"{places.at(parser.begin)}: {reason(error)}") from None
     except RecursionError:

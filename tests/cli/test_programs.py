@@ -245,6 +245,14 @@ def test_check_finds_a_collective_that_is_not_lowered(capsys: pytest.CaptureFixt
     ]
 
 
+def test_check_finds_devices_that_are_not_there(capsys: pytest.CaptureFixture[str], shift: Path) -> None:
+    changed(shift, ("pl.range(pld.world_size())", "pl.range(3)"))
+    assert as_json(capsys, "check", str(shift), "--ranks", "3")["findings"] == []
+    (found,) = as_json(capsys, "check", str(shift), "--ranks", "2")["findings"]
+    assert found["where"].endswith(f":{line_of('self.chip(x[r]')}:13")
+    assert found["message"] == "device 2 is not there: the program runs on 2, counted from 0"
+
+
 def test_check_warns_of_an_old_name(capsys: pytest.CaptureFixture[str], shift: Path) -> None:
     call = "self.step(x, y, inbox, signal, right)"
     changed(shift, (f"return {call}", f"{call}\n        return y"))
@@ -265,7 +273,8 @@ FAILS = {
             (
                 "    @pl.function(level=pl.Level.HOST,",
                 "    @pl.function(level=pl.Level.HOST, role=pl.Role.SubWorker)\n"
-                "    def ends(y: pl.InOut[pl.Tensor[[NR, 1, 8], pl.FP32]]):\n        print('hello')\n        raise SystemExit(0)\n\n"
+                "    def ends(y: pl.InOut[pl.Tensor[[NR, 1, 8], pl.FP32]]):\n"
+                "        print('hello')\n        raise SystemExit(0)\n\n"
                 "    @pl.function(level=pl.Level.HOST,",
             ),
             ("        return y\n\n\nprogram", "        self.ends(y)\n        return y\n\n\nprogram"),
@@ -313,6 +322,8 @@ REFUSED = {
     ),
     "no program": ((("program = Shift", "one = Shift"),), ("--ranks", "2"), "say program = Shift"),
     "not a program": ((("program = Shift", "program = 3"),), ("--ranks", "2"), "the program is an int"),
+    "no decorator": ((("@pl.program\n", ""),), ("--ranks", "2"), "the program is the class Shift as Python has it"),
+    "no rails": ((("program = Shift", "programs = {}"),), ("--ranks", "2"), "shift.py: programs is empty"),
     "several": ((("program = Shift", 'programs = {"a": Shift, "b": Shift}'),), ("--ranks", "2"), "pick one: --rail"),
     "no such rail": (
         (("program = Shift", 'programs = {"a": Shift}'),),

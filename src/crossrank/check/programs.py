@@ -10,6 +10,7 @@ from crossrank.errors import InputError
 from crossrank.findings import Finding
 from crossrank.passes import pipeline, run_passes
 from crossrank.program.analysis.discipline import lapses
+from crossrank.program.analysis.world import unfit
 from crossrank.program.codegen.build import CompiledKernel, never_waits
 from crossrank.program.codegen.kernel import kernel_source
 from crossrank.program.codegen.slots import slots_of
@@ -23,7 +24,7 @@ _PLACED = re.compile(r"(?P<where>\S+:\d+:\d+): (?P<what>.*)", re.S)
 
 
 def check_program(source: Source, ranks: int | None, rail: str | None = None) -> list[Finding]:
-    """What the parser, the verifiers, the passes and the generation of code find in a program.
+    """What the parser, the verifiers, the passes and the generation of code find in a program, for so many ranks.
 
     The parser goes on behind a fault; a pass does not.
 
@@ -32,19 +33,21 @@ def check_program(source: Source, ranks: int | None, rail: str | None = None) ->
     """
     with collecting() as faults:
         try:
-            program = read_program_file(source, ranks, rail).program
+            file = read_program_file(source, ranks, rail)
         except InputError as error:
             if not faults and not _PLACED.match(error.what):
                 raise
             return [_finding("program", fault) for fault in faults or [error]]
-    return [*_of_author(program), *_of_passes(program.clone())]
+    return [*_of_author(file.program, file.ranks), *_of_passes(file.program.clone())]
 
 
-def _of_author(program: Program) -> Iterator[Finding]:
+def _of_author(program: Program, ranks: int) -> Iterator[Finding]:
     try:
         for lapse in lapses(program):
             at = place(lapse.op)
             yield Finding("discipline", at, lapse.what, lapse.remedy, where=at, severity="warning")
+        for lapse in unfit(program, ranks):
+            yield Finding("execute", place(lapse.op), lapse.what, lapse.remedy, where=place(lapse.op))
     except InputError:  # a call of nothing, which a pass tells
         return
 

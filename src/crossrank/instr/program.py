@@ -15,7 +15,7 @@ from crossrank.instr.fields import BarrierFields, CollectiveFields, PeerFields, 
 from crossrank.instr.instructions import InstCoreBarrier, InstGPSIMDSB2SB, Instruction
 from crossrank.instr.operands import TensorOp
 from crossrank.instr.verify import check_arch, check_members
-from crossrank.mlir import parse_module, reason
+from crossrank.mlir import parse_module
 
 MOST_CORES = 1 << 16
 """Cores of all ranks together: each has its own memory, and time goes by their number."""

@@ -76,6 +76,11 @@ def read_program_file(source: Source, ranks: int | None, rail: str | None = None
         ask(given is None or callable(given), f"{source.path}: {name} is no function", f"define {name}{_TAKES[name]}")
     made, rail = _chosen(module, source.path, rail)
     if not isinstance(made, Program):
+        ask(
+            not isinstance(made, type),
+            f"{source.path}: the program is the class {getattr(made, '__name__', '')} as Python has it",
+            "decorate it with @pl.program",
+        )
         ask(callable(made), f"{source.path}: the program is {_article(made)}", "decorate a class with @pl.program")
         with own_code(source.path, "a program"):
             made = cast(Any, made)(ranks)
@@ -113,7 +118,8 @@ def _chosen(module: ModuleType, path: str, rail: str | None) -> tuple[Any, str]:
     if several is None:
         ask(rail is None, f"--rail {rail}: {path} defines one program", "leave it away")
         return module.program, ""
-    ask(isinstance(several, Mapping) and several, f"{path}: programs is {_article(several)}", "map rails to programs")
+    ask(isinstance(several, Mapping), f"{path}: programs is {_article(several)}", "map rails to programs")
+    ask(several, f"{path}: programs is empty", "map rails to programs")
     names = ", ".join(map(str, several))
     if rail is None and len(several) == 1:
         rail = str(next(iter(several)))

@@ -126,7 +126,7 @@ REFUSED = {
     ),
     "integers": (
         kernel(LOADED + f'%u = program.binary "and" %t, %t : {TILE}, {TILE} -> {TILE} loc("k.py":4:5)'),
-        "k.py:4:5: pl.and is not there for tiles of FP32\ncast it: pl.cast(x, pl.INT32)",
+        "k.py:4:5: pl.and_ is not there for tiles of FP32\ncast it: pl.cast(x, pl.INT32)",
     ),
     "symbol": (
         kernel('%n = program.symbol "NR" loc("k.py":3:5)'),

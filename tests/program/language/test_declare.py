@@ -18,6 +18,7 @@ import crossrank.program.language.distributed as pld
 """
 CLASS = HEAD + "@pl.program\nclass P:\n"
 INCORE = CLASS + "    @pl.function(type=pl.FunctionType.InCore)\n"
+FUNCTION = "    def f(self):\n        pass\n"
 
 REFUSED = [
     (HEAD + "@pl.program\nclass P:\n    pass", "3:1", "Class 'P' contains no @pl.function decorated methods"),
@@ -74,6 +75,9 @@ REFUSED = [
         "6:5",
         "f calls itself",
     ),
+    (f"{INCORE}{FUNCTION}    @pl.function\n{FUNCTION}", "8:1", "a second function is called f"),
+    (CLASS + "    @pl.function(level=pl.Level.HOSTT)\n    def f(self):\n        pass", "5", "Level has no HOSTT"),
+    (INCORE + "    def f(self):\n        await pl.FP32", "7:9", "'await' outside async function"),
 ]
 """A file, the place in it, and what is said first."""
 

@@ -103,6 +103,9 @@ REFUSED = [
     ("kernel", "y[0:2, 0:8] = x[0:3, 0:8]", "1:1", "a part of extents [2, 8] cannot become what has extents [3, 8]"),
     ("kernel", "y[0:n, 0:8] = x", "1:1", "this part has extents that are known only when the program runs"),
     ("kernel", "a, b = x.shape, 1, 2", "1:1", "2 names for 3 values"),
+    ("kernel", "a, *b = x.shape", "1:4", "a starred name is no part of the language"),
+    ("kernel", "t = pl.add(x, 1 << 1100)", "1:5", "a number of 1101 bits is no Scalar[FP32]"),
+    ("kernel", "t = n + (1 << 20000)", "1:5", "a number of 20001 bits is no Scalar[INT32]"),
     ("kernel", "t: pl.Scalar[pl.FP32] = n", "1:4", "Scalar[INT32] does not become Scalar[FP32] by itself"),
     (
         "kernel",
@@ -110,7 +113,11 @@ REFUSED = [
         "1:4",
         "this is Tile[[4, 8], FP32], and the name is declared as Tile[[4, 4], FP32]",
     ),
-    ("kernel", "t = helper(0)", "1:5", "ZeroDivisionError: integer division or modulo by zero"),
+    ("kernel", "t = divmod(1, 0)", "1:5", "ZeroDivisionError: integer division or modulo by zero"),
+    ("kernel", "t = helper(1)", "1:5", "helper is plain Python, which a body does not run"),
+    ("kernel", "with open('made', 'w'):\n    pass", "1:6", "open is plain Python, which a body does not run"),
+    ("kernel", "SIZES.append(3)", "1:1", "SIZES.append is plain Python, which a body does not run"),
+    ("kernel", "__import__('os').getcwd()", "1:1", "__import__ is plain Python, which a body does not run"),
     ("kernel", "t = helper(n)", "1:5", "helper is plain Python, and is given what is known only when the program runs"),
     ("kernel", "assert n > 0", "1:1", "assert of what is known only when the program runs"),
     ("kernel", "assert len(SIZES) == 3, f'{len(SIZES)} sizes'", "1:1", "2 sizes"),
@@ -169,7 +176,7 @@ REFUSED = [
         "t is Scalar[FP32] within the with of line 14, and is not there behind it",
     ),
     ("chip", "with pl.at(level=pl.Level.CHIP):\n    pass", "1:1", "pl.at(level=CHIP) stands in a CHIP orchestration"),
-    ("chip", "with helper(1):\n    pass", "1:6", "with helper(1): this is no scope"),
+    ("chip", "with max(1, 2):\n    pass", "1:6", "with max(1, 2): this is no scope"),
     (
         "host",
         "with pl.at(level=pl.Level.CORE_GROUP):\n    pass",
@@ -191,6 +198,25 @@ REFUSED = [
     ),
 ]
 """A function, its statements, the place within them, and what is said first."""
+
+REMEDIES = {
+    ("kernel", "pld.world_size()"): "put it there: the HOST orchestrator is the function with level=pl.Level.HOST, "
+    "role=pl.Role.Orchestrator",
+    ("host", "pl.spmd(2)"): "put it there: a CHIP orchestration is a function of type Orchestration",
+    ("kernel", "pld.tensor.allreduce(w)"): "give it one: signal=…; or put it there: the HOST orchestrator is the "
+    "function with level=pl.Level.HOST, role=pl.Role.Orchestrator",
+    ("kernel", "pld.WaitCmp.Gt"): "it has Eq, Ge",
+    ("kernel", "pl.laod"): "did you mean load?",
+    ("kernel", "pl.FP8"): "did you mean FP64 or FP32 or FP16?",
+}
+"""What to do instead."""
+
+
+@pytest.mark.parametrize(("function", "statements"), REMEDIES, ids=[statements for _, statements in REMEDIES])
+def test_what_to_do_instead(function: str, statements: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(**{function: statements})
+    assert caught.value.remedy == REMEDIES[function, statements]
 
 
 @pytest.mark.parametrize(("function", "statements", "place", "said"), REFUSED, ids=[r[1] for r in REFUSED])

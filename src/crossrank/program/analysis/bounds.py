@@ -21,6 +21,8 @@ Interval = tuple[Number, Number]
 ANYTHING: Interval = (-math.inf, math.inf)
 MOST_ASSUMED = 4
 """Loops within one another whose carried values are followed."""
+MOST_STEPS = 100
+"""Values, each computed from the next one, that are followed."""
 
 _EQ, _NE, _LT, _LE, _GT, _GE = range(6)  # the predicates of arith.cmpi that have a sign
 _INVERSE = (_NE, _EQ, _GE, _GT, _LE, _LT)
@@ -35,10 +37,12 @@ class Bounds:
 
     Args:
         assumed: what is taken to be so of some values.
+        steps: how many values were followed to here.
     """
 
-    def __init__(self, assumed: Mapping[SSAValue, Interval] | None = None) -> None:
+    def __init__(self, assumed: Mapping[SSAValue, Interval] | None = None, steps: int = 0) -> None:
         self._assumed = dict(assumed or {})
+        self._steps = steps
         self._known: dict[tuple[SSAValue, Block | None], Interval] = {}
         self._facts: dict[Block | None, list[Fact]] = {}
 
@@ -47,8 +51,9 @@ class Bounds:
         if value in self._assumed:
             return self._assumed[value]
         key = (value, at.parent)
-        if key not in self._known:
+        if key not in self._known and self._steps < MOST_STEPS:
             self._known[key] = ANYTHING  # what is asked again while it is being found out
+            self._steps += 1
             if at.parent not in self._facts:
                 self._facts[at.parent] = list(_facts(at))
             found = _within(self._computed(value, at), value)
@@ -58,7 +63,8 @@ class Bounds:
                 elif right is value:
                     found = _narrowed(found, _SWAPPED[predicate], self.of(left, at))
             self._known[key] = found
-        return self._known[key]
+            self._steps -= 1
+        return self._known.get(key, ANYTHING)
 
     def _computed(self, value: SSAValue, at: Operation) -> Interval:
         if isinstance(value, BlockArgument):
@@ -106,8 +112,8 @@ class Bounds:
         assert end is not None
         rising: Interval = (low, math.inf)
         falling: Interval = (-math.inf, high)
-        rises = Bounds({**self._assumed, value: rising}).of(next_value, end)[0] >= low
-        falls = Bounds({**self._assumed, value: falling}).of(next_value, end)[1] <= high
+        rises = Bounds({**self._assumed, value: rising}, self._steps).of(next_value, end)[0] >= low
+        falls = Bounds({**self._assumed, value: falling}, self._steps).of(next_value, end)[1] <= high
         return (low if rises else -math.inf, high if falls else math.inf)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from xdsl.ir import OpResult, SSAValue
+from xdsl.ir import SSAValue
 
 from crossrank.program.analysis.domains import constant
 from crossrank.program.analysis.lineage import Lineage
@@ -43,33 +43,50 @@ def box_of(value: SSAValue, lineage: Lineage) -> Box | None:
         return None
 
 
+_View = SliceOp | ReshapeOp | TransposeOp
+_VIEWS = (SliceOp, ReshapeOp, TransposeOp)
+
+
 class _Unknown(Exception):
     """It cannot be said."""
 
 
-def _box(value: SSAValue, lineage: Lineage, asked: frozenset[SSAValue]) -> Box | None:
-    """The box of a value; None where that is what is being asked: a loop that carries it round as it is."""
-    if value in asked:
-        return None
-    asked |= {value}
-    op = value.op if isinstance(value, OpResult) else None
-    if isinstance(op, (SliceOp, ReshapeOp, TransposeOp)):
-        source = _box(op.source, lineage, asked)
-        if source is None:  # another view in each turn
-            raise _Unknown
-        return _view(op, source)
-    origins = lineage.origins(value)
-    if not origins:
-        extents = shaped(value).shape
-        high = tuple(e if isinstance(e, int) else math.inf for e in extents)
-        return Box(value, (0,) * len(extents), high, tuple(range(len(extents))))
-    boxes = {b for b in (_box(o, lineage, asked) for o in origins) if b is not None}
-    if len(boxes) > 1:
+def _box(value: SSAValue, lineage: Lineage, asked: frozenset[SSAValue]) -> Box:
+    """The box of a value; ``asked`` are those that it is being found for, which views of themselves have not."""
+    views, viewed = _unviewed(value)
+    if viewed in asked:  # another view in each turn
         raise _Unknown
-    return next(iter(boxes), None)
+    boxes, seen, todo = set[Box](), {viewed}, [viewed]
+    while todo:
+        current = todo.pop()
+        origins = lineage.origins(current)
+        if isinstance(current.owner, _VIEWS):
+            boxes.add(_box(current, lineage, asked | {viewed}))
+        elif origins:
+            todo += [o for o in origins if o not in seen]
+            seen.update(origins)
+        else:
+            extents = shaped(current).shape
+            high = tuple(e if isinstance(e, int) else math.inf for e in extents)
+            boxes.add(Box(current, (0,) * len(extents), high, tuple(range(len(extents)))))
+    if len(boxes) != 1:
+        raise _Unknown
+    (box,) = boxes
+    for view in reversed(views):
+        box = _view(view, box)
+    return box
 
 
-def _view(op: SliceOp | ReshapeOp | TransposeOp, source: Box) -> Box:
+def _unviewed(value: SSAValue) -> tuple[list[_View], SSAValue]:
+    """The views that a value is, the innermost last, and what that is of."""
+    views = list[_View]()
+    while isinstance(value.owner, _VIEWS):
+        views.append(value.owner)
+        value = value.owner.source
+    return views, value
+
+
+def _view(op: _View, source: Box) -> Box:
     axes = source.axes
     if isinstance(op, ReshapeOp):
         return replace(source, axes=None)

@@ -49,6 +49,7 @@ from crossrank.program.dialect.tiles import (
     SetValidShapeOp,
     StoreOp,
     UnaryOp,
+    word,
 )
 from crossrank.program.dialect.windows import BlockIndexOp, NumBlocksOp, NumRanksOp, RankOp
 from crossrank.program.program import where
@@ -95,18 +96,18 @@ _OF_BITS = frozenset(("not", "and", "or", "xor"))
 _OF_TRUTHS = frozenset(("add", "mul", "max", "min")) | _OF_BITS
 
 
-def is_there(word: str, dtype: DType) -> bool:
-    """Whether a word of `UNARY` or `BINARY` is there for tiles of a type: of truths only what is one again."""
+def is_there(name: str, dtype: DType) -> bool:
+    """Whether an op of `UNARY` or `BINARY` is there for tiles of a type: of truths only what is one again."""
     if dtype.name == "pred":
-        return word in _OF_TRUTHS
-    return word not in (_OF_INTEGERS | _OF_BITS if dtype.is_float else _OF_FLOATS)
+        return name in _OF_TRUTHS
+    return name not in (_OF_INTEGERS | _OF_BITS if dtype.is_float else _OF_FLOATS)
 
 
-def _ask_there(op: Operation, word: str, dtype: DType) -> None:
-    if not is_there(word, dtype):
-        to = "FP32" if word in _OF_FLOATS else "INT32"
+def _ask_there(op: Operation, name: str, dtype: DType) -> None:
+    if not is_there(name, dtype):
+        to = "FP32" if name in _OF_FLOATS else "INT32"
         raise InputError(
-            f"{where(op)}pl.{word} is not there for tiles of {spelled(dtype)}", f"cast it: pl.cast(x, pl.{to})"
+            f"{where(op)}{word(name)} is not there for tiles of {spelled(dtype)}", f"cast it: pl.cast(x, pl.{to})"
         )
 
 
@@ -187,12 +188,12 @@ def _unary(op: UnaryOp, name: Names) -> str:
 
 
 def _binary(op: BinaryOp, name: Names) -> str:
-    word, dtype = op.op.data, shaped(op.lhs).dtype
-    _ask_there(op, word, dtype)
-    divides = word in ("div", "rem") and not dtype.is_float
-    checked = _call(f"divisor<{_element(op.lhs)}>", quoted(f"pl.{word}"), name(op.rhs))
+    which, dtype = op.op.data, shaped(op.lhs).dtype
+    _ask_there(op, which, dtype)
+    divides = which in ("div", "rem") and not dtype.is_float
+    checked = _call(f"divisor<{_element(op.lhs)}>", quoted(word(which)), name(op.rhs))
     divisor = checked if divides else name(op.rhs)
-    return _call(f"binary<cr::{BINARY[word]}>", name(op.lhs), divisor)
+    return _call(f"binary<cr::{BINARY[which]}>", name(op.lhs), divisor)
 
 
 def _cast(op: CastOp, name: Names) -> str:

@@ -27,6 +27,9 @@ END: dict[type[Operation], type[Operation]] = {
 SAID: dict[str, type[StrEnum]] = {"program.type": FunctionType, "program.level": Level, "program.role": Role}
 """What a function says of itself."""
 
+MOST_NESTED = 100
+"""Loops and branches that stand within one another: whoever walks them calls itself for each."""
+
 Fault = tuple[Operation, str]
 
 
@@ -52,8 +55,10 @@ def _function(op: FuncOp) -> Iterator[str]:
         said = attrs.data if isinstance(attrs, DictionaryAttr) else {}
         yield from (f"a parameter of {name}: {what}" for what in _unsaid(said, "program.direction", Direction))
         match said.get("program.name"):
-            case StringAttr(data=text) if not text.isidentifier() or text in names:
-                yield f"'{text}' is no name of a parameter of {name}" + (", or of two" if text in names else "")
+            case StringAttr(data=text) if text in names:
+                yield f"two parameters of {name} are called {text}"
+            case StringAttr(data=text) if not text.isidentifier():
+                yield f"'{text}' is no name of a parameter of {name}"
             case StringAttr(data=text):
                 names.add(text)
 
@@ -64,10 +69,12 @@ def _unsaid(attributes: Mapping[str, Attribute], key: str, kind: type[StrEnum]) 
         yield f"{key} is {said}, and can be {', '.join(kind)}"
 
 
-def _blocks(op: Operation, there: set[SSAValue]) -> Iterator[Fault]:
+def _blocks(op: Operation, there: set[SSAValue], depth: int = 0) -> Iterator[Fault]:
     """The faults in the blocks of an op; ``there`` are the values that they may use."""
     for region in op.regions:
-        if type(op) not in END:
+        if depth > MOST_NESTED:
+            yield op, f"more than {MOST_NESTED} loops and branches stand within one another"
+        elif type(op) not in END:
             yield op, f"{op.name} is no part of programs"
         elif len(region.blocks) > 1:
             yield op, f"{op.name} has a region of {len(region.blocks)} blocks, and may have one"
@@ -75,17 +82,17 @@ def _blocks(op: Operation, there: set[SSAValue]) -> Iterator[Fault]:
             yield op, f"{op.name} has results, and an arm that gives none"
         else:
             for block in region.blocks:
-                yield from _block(op, block, there)
+                yield from _block(op, block, there, depth)
 
 
-def _block(parent: Operation, block: Block, there: set[SSAValue]) -> Iterator[Fault]:
+def _block(parent: Operation, block: Block, there: set[SSAValue], depth: int) -> Iterator[Fault]:
     made: list[SSAValue] = [*block.args]
     there.update(made)
     for op in block.ops:
         for n, operand in enumerate(op.operands):
             if operand not in there:
                 yield op, f"operand {n} of {op.name} is used before it is made"
-        yield from _blocks(op, there)
+        yield from _blocks(op, there, depth + 1)
         made += op.results
         there.update(op.results)
     end, wanted = block.last_op, _ended_with(parent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from keyword import iskeyword
 from typing import ClassVar
 
 from xdsl.dialects.builtin import IndexType, StringAttr
@@ -29,6 +30,11 @@ UNARY = ("abs", "exp", "log", "neg", "not", "recip", "relu", "rsqrt", "sqrt")
 BINARY = ("add", "sub", "mul", "div", "max", "min", "rem", "and", "or", "xor", "shl", "shr")
 REDUCE = ("sum", "max", "min")
 ROUNDING = ("none", "rint", "round", "floor", "ceil", "trunc")
+
+
+def word(name: str) -> str:
+    """An op of `UNARY` or `BINARY` as programs write it: ``pl.add``, ``pl.and_``."""
+    return f"pl.{name}{'_' if iskeyword(name) else ''}"
 
 
 READ_REMEDY = (
@@ -214,7 +220,7 @@ class BinaryOp(IRDLOperation):
     def verify_(self) -> None:
         """Of one element type, with extents that meet."""
         ask(self.op.data in BINARY, f"there is no binary op {self.op.data}")
-        name, lhs = f"pl.{self.op.data}", shaped(self.lhs)
+        name, lhs = word(self.op.data), shaped(self.lhs)
         if isinstance(self.rhs.type, TileType):
             rhs = shaped(self.rhs)
             ask(

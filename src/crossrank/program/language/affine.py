@@ -41,7 +41,7 @@ def _made_of(value: Scalar) -> Sequence[Scalar]:
     """The values whose terms say what a value's are."""
     if _number(value) is None:
         if (parts := _parts(value)) is not None:
-            return [v for v in parts[1:] if parts[0] != "*" or _number(v) is None]
+            return parts[1:]
         if isinstance(value, SSAValue) and isinstance(value.owner, _SAME_OF_SAME):
             return value.owner.operands
     return ()

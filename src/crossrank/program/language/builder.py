@@ -122,6 +122,13 @@ class Builder:
 
     def constant(self, value: int | float | bool, type: Attribute) -> SSAValue:
         """A constant of a scalar type, one for each block; one that the type cannot hold is refused."""
+        if is_float(type):
+            try:
+                value = float(value)
+            except OverflowError:
+                self.fail(f"a number of {int(value).bit_length()} bits is no {spelled(type)}")
+        elif isinstance(value, int):
+            self.ask(value.bit_length() <= 64, f"a number of {value.bit_length()} bits is no {spelled(type)}")
         key = (self.block, repr(value), type)
         if key not in self._constants:
             self._constants[key] = self._constant(value, type)
@@ -129,7 +136,7 @@ class Builder:
 
     def _constant(self, value: int | float | bool, type: Attribute) -> SSAValue:
         if is_float(type):
-            return self.insert(arith.ConstantOp(FloatAttr(float(value), cast(AnyFloat, type)))).result
+            return self.insert(arith.ConstantOp(FloatAttr(value, cast(AnyFloat, type)))).result
         if isinstance(value, float) and not value.is_integer():
             self.fail(f"{value} is no whole number, and {spelled(type)} is wanted")
         number = int(value)

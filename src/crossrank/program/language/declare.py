@@ -78,7 +78,14 @@ def function(
     def declare(func: Callable[..., Any]) -> Declaration:
         if not isinstance(func, FunctionType):
             raise InputError(f"@pl.function decorates functions, and {func!r} is none")
-        return Declaration(func, type, level, role, _names(sys._getframe(1 + bare)))
+        frame = sys._getframe(1 + bare)
+        if "__qualname__" in frame.f_locals and isinstance(frame.f_locals.get(func.__name__), Declaration):
+            code = func.__code__
+            raise InputError(
+                f"{code.co_filename}:{code.co_firstlineno}:1: a second function is called {func.__name__}",
+                "give each function of a program a name of its own",
+            )
+        return Declaration(func, type, level, role, _names(frame))
 
     bare = func is not None
     return declare if func is None else declare(func)

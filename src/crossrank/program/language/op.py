@@ -19,6 +19,12 @@ from crossrank.program.language.builder import Builder
 HOST, CHIP, KERNEL = Level.HOST, Level.CHIP, Level.CORE_GROUP
 BODIES = {HOST: "a HOST orchestrator", CHIP: "a CHIP orchestration", KERNEL: "a kernel"}
 """Whose statements a word can be."""
+_DECLARED = {
+    HOST: "the HOST orchestrator is the function with level=pl.Level.HOST, role=pl.Role.Orchestrator",
+    CHIP: "a CHIP orchestration is a function of type Orchestration",
+    KERNEL: "a kernel is a function of type InCore, or what stands in `with pl.at(level=pl.Level.CORE_GROUP):`",
+}
+"""How such a function is declared."""
 
 
 class Op:
@@ -89,10 +95,9 @@ def op(title: str, *levels: Level, takes: str = "") -> Callable[[Callable[..., A
     return lambda emit: Op(title, levels, takes, emit)
 
 
-def misplaced(builder: Builder, title: str, levels: Sequence[Level]) -> NoReturn:
-    """Refuse a word that stands where it cannot."""
+def misplaced(builder: Builder, title: str, levels: Sequence[Level], otherwise: str = "") -> NoReturn:
+    """Refuse a word that stands where it cannot; ``otherwise``: what else its author can do."""
     builder.fail(
         f"{title} stands in {' or '.join(BODIES[level] for level in levels)}, and this is {BODIES[builder.level]}",
-        "put it there; a kernel is a function of type InCore, or what stands in "
-        "`with pl.at(level=pl.Level.CORE_GROUP):`",
+        f"{otherwise}put it there: {'; '.join(_DECLARED[level] for level in levels)}",
     )

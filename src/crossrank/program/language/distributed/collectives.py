@@ -52,7 +52,7 @@ def allreduce(
     b.ask(signal is not None, f"{title} signal cannot be None; omit the signal argument for host synthesis")
     given = None if signal is ... else window(b, title, "signal", signal)
     if given is None and mode != "ring" and b.level is not HOST:
-        misplaced(b, f"{title} without a signal", [HOST])
+        misplaced(b, f"{title} without a signal", [HOST], "give it one: signal=…; or ")
     how = member(b, title, "op", ReduceOp, op)
     return b.insert(AllReduceOp(data, given, op=how, mode=mode, core_num=_core_num(b, title, core_num))).result
 

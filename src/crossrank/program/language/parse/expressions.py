@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from xdsl.ir import Block, SSAValue
 
+from crossrank.author import instead
 from crossrank.errors import InputError
 from crossrank.program.kinds import Level
 from crossrank.program.language import arithmetic, scalars
@@ -21,6 +22,7 @@ from crossrank.program.language.operands import extent, is_number, is_tensor, is
 from crossrank.program.language.parse.faults import OfUnknown, Unbound, Unknown
 from crossrank.program.language.parse.names import Surroundings
 from crossrank.program.language.parse.parts import part, read
+from crossrank.program.language.parse.pure import is_pure
 from crossrank.program.language.parse.source import place
 from crossrank.program.types import DTYPE_NAMES, ShapedType, spelled
 
@@ -138,11 +140,8 @@ class Expressions(Builder):
         except InputError as error:
             self.fail_at(node, error.what, error.remedy)
         except AttributeError:
-            near = difflib.get_close_matches(node.attr, [n for n in dir(value) if not n.startswith("_")], 1)
             name = getattr(value, "__name__", None) or type(value).__name__
-            self.fail_at(
-                node, f"{ast.unparse(node)}: {name} has no {node.attr}", f"did you mean {near[0]}?" if near else ""
-            )
+            self.fail_at(node, f"{ast.unparse(node)}: {name} has no {node.attr}", instead(value, node.attr))
 
     def _of_tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
         return tuple(self._elements(node.elts))
@@ -187,9 +186,15 @@ class Expressions(Builder):
             return scalars.unary(self, name, value)
 
     def _of_binop(self, node: ast.BinOp) -> Any:
-        lhs, rhs = self.evaluate(node.left), self.evaluate(node.right)
-        with self.at(node):
-            return self.operate(OPERATORS.get(type(node.op), "@"), lhs, rhs)
+        terms = [node]
+        while isinstance(terms[-1].left, ast.BinOp):  # a + b + c …, as long as it may be
+            terms.append(terms[-1].left)
+        value = self.evaluate(terms[-1].left)
+        for term in reversed(terms):
+            other = self.evaluate(term.right)
+            with self.at(term):
+                value = self.operate(OPERATORS.get(type(term.op), "@"), value, other)
+        return value
 
     def operate(self, name: str, lhs: Any, rhs: Any) -> Any:
         """An operator's value: of scalars; of tiles, and in kernels of tensors; else Python's own."""
@@ -313,6 +318,12 @@ class Expressions(Builder):
                     f"{ast.unparse(node.func)} is plain Python, and is given what is known only when the program runs",
                     "use a word of the language, or a function of the program: self.f(…)",
                 )
+            self.ask(
+                is_pure(called),
+                f"{ast.unparse(node.func)} is plain Python, which a body does not run",
+                "call it outside of the class, and name here what it gives; what can be called here is len, min, max, "
+                "sum, round, int, float, str, range, zip, math.… and the like",
+            )
             return self.python(called, *arguments, **keywords)
 
     def _of_subscript(self, node: ast.Subscript) -> Any:

@@ -134,7 +134,13 @@ class ProgramParser:
         for param, argument in zip(params, block.args, strict=True):
             body.bind(param.name, argument)
         body.names["self"] = self.methods
-        body.run(node.body)
+        try:
+            body.run(node.body)
+        except RecursionError:
+            body.fail(
+                "this is nested too deeply",
+                "split it: an expression, or an if with its elifs, holds some hundred others within one another",
+            )
         if body.is_faulty:
             raise OfUnknown(f"{name} has faults")
         values = list(body.returned or ())

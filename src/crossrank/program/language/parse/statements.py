@@ -169,8 +169,11 @@ class Statements(Expressions):
                 if isinstance(value, Yielded):
                     self._yield(value, [t.id if isinstance(t, ast.Name) else "_" for t in targets])
                     return
+                for starred in targets:
+                    if isinstance(starred, ast.Starred):
+                        self.fail_at(starred, "a starred name is no part of the language", "name each value")
                 values = value if isinstance(value, (tuple, list)) else [value] if len(targets) == 1 else None
-                if values is None or any(isinstance(t, ast.Starred) for t in targets):
+                if values is None:
                     self.fail_at(target, f"{said(value)} is no tuple")
                 if len(values) != len(targets):
                     self.fail_at(target, f"{counted(len(targets), 'name')} for {counted(len(values), 'value')}")

@@ -1,0 +1,73 @@
+"""What cannot be on a given number of devices, as far as numbers of the HOST orchestrator's body are known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from xdsl.dialects import scf
+from xdsl.ir import Operation
+
+from crossrank.arrays import check_room
+from crossrank.errors import InputError, RunError, counted
+from crossrank.program.analysis.bounds import Bounds
+from crossrank.program.analysis.discipline import Lapse
+from crossrank.program.analysis.domains import devices_of
+from crossrank.program.analysis.lineage import Lineage
+from crossrank.program.dialect.calls import CallOp
+from crossrank.program.dialect.tensors import shaped
+from crossrank.program.dialect.windows import AllocWindowOp, WindowOp, WorldSizeOp
+from crossrank.program.program import Function, Program
+
+
+def unfit(program: Program, world: int) -> Iterator[Lapse]:
+    """Dispatches to devices that are not there, windows smaller than a view of them, and those that find no room."""
+    lineage = Lineage(program)
+    for function in program.functions:
+        if function.is_host and function.has_body:
+            yield from _unfit(function, lineage, world)
+
+
+def _unfit(host: Function, lineage: Lineage, world: int) -> Iterator[Lapse]:
+    ops = list(host.op.walk())
+    bounds = Bounds({op.result: (world, world) for op in ops if isinstance(op, WorldSizeOp)})
+    for op in ops:
+        if not _runs(op, bounds):
+            continue
+        match op:
+            case CallOp() if not lineage.callee(op).is_worker:
+                try:
+                    devices = devices_of(op) or frozenset()
+                except InputError:  # which is asked for where windows are given
+                    continue
+                if missing := sorted(d for d in devices if d >= world):
+                    what = f"device {missing[0]} is not there: the program runs on {world}, counted from 0"
+                    yield Lapse(op, what, "run it on more, or dispatch to one of these")
+            case AllocWindowOp():
+                size, _ = bounds.of(op.size, op)
+                try:
+                    check_room(
+                        int(size) * world if size > 0 and math.isfinite(size) else 0,
+                        f"window buffer {op.window} on {counted(world, 'device')}",
+                    )
+                except RunError as error:
+                    yield Lapse(op, str(error), "make it smaller, or run on fewer devices")
+            case WindowOp() if isinstance(op.buffer.owner, AllocWindowOp):
+                _, size = bounds.of(op.buffer.owner.size, op)
+                extents = [bounds.of(extent, op)[0] for extent in op.extents]
+                needed = math.prod(max(extent, 0) for extent in extents) * shaped(op.result).dtype.itemsize
+                if needed > size:
+                    what = f"pld.window takes {needed} bytes, and buffer {op.buffer.owner.window} has {size}"
+                    yield Lapse(op, what, "make the buffer larger")
+
+
+def _runs(op: Operation, bounds: Bounds) -> bool:
+    """Whether an op runs whatever happens: in no branch, and only in loops that have a turn."""
+    around = op.parent_op()
+    while around is not None:
+        if isinstance(around, scf.IfOp):
+            return False
+        if isinstance(around, scf.ForOp) and bounds.of(around.ub, around)[0] <= bounds.of(around.lb, around)[1]:
+            return False
+        around = around.parent_op()
+    return True
