@@ -83,6 +83,8 @@ _FLOAT: dict[str, Callable[[SSAValue, SSAValue], Operation]] = {
     "min": arith.MinimumfOp,
 }
 _UNSIGNED = {"lt": "ult", "le": "ule", "gt": "ugt", "ge": "uge"}
+LONGEST_NUMBER = 1 << 16
+"""Bits of a number that Python works out while a program is parsed."""
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
@@ -244,6 +246,9 @@ def _named(value: Scalar) -> str:
 
 
 def _folded(b: Builder, name: str, lhs: Any, rhs: Any) -> Any:
+    if name in ("pow", "shl") and isinstance(lhs, int) and isinstance(rhs, int) and rhs > 0:
+        bits = lhs.bit_length() * rhs if name == "pow" else lhs.bit_length() + rhs
+        b.ask(bits <= LONGEST_NUMBER, f"{SIGNS[name]} would give a number of some {bits} bits", "no scalar holds it")
     try:
         return FOLD[name](lhs, rhs)
     except (TypeError, ValueError, ArithmeticError) as error:
