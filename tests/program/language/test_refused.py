@@ -23,6 +23,8 @@ REFUSED = [
     ("kernel", "t = pl.load(x, [2**63, 0], [1, 8])", "1:5", "9223372036854775808 is no Scalar[INDEX]"),
     ("kernel", "t = 10 ** 10 ** 9", "1:5", "** would give a number of some 4000000000 bits"),
     ("kernel", "t = 1 << 10 ** 6", "1:5", "<< would give a number of some 1000001 bits"),
+    ("kernel", "t = sum(range(10 ** 12))", "1:5", "sum would take too long: it is worked out before anything runs"),
+    ("kernel", "t = [0] * 10 ** 11", "1:5", "list times int has too many items"),
     ("kernel", "t = x.size", "1:5", "Tensor[[4, 8], FP32] has no size"),
     ("kernel", "if n > 0:\n    t = 1\nm = t", "3:5", "t is bound in one arm of the if of line 11 only"),
     ("kernel", "if n > 0:\n    t = 1\nelse:\n    t = n * 1.5\nm = t", "4:9", "* of Scalar[INT32] and 1.5"),

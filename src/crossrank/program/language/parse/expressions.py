@@ -22,7 +22,7 @@ from crossrank.program.language.operands import extent, is_number, is_tensor, is
 from crossrank.program.language.parse.faults import OfUnknown, Unbound, Unknown
 from crossrank.program.language.parse.names import Surroundings
 from crossrank.program.language.parse.parts import part, read
-from crossrank.program.language.parse.pure import is_pure
+from crossrank.program.language.parse.pure import is_pure, is_repeatable, is_short
 from crossrank.program.language.parse.source import place
 from crossrank.program.types import DTYPE_NAMES, ShapedType, spelled
 
@@ -210,6 +210,7 @@ class Expressions(Builder):
             return scalars.binary(self, name, lhs, rhs)
         if any(isinstance(v, (SSAValue, Symbol)) for v in (lhs, rhs)) or name not in scalars.FOLD:
             self.fail(f"{sign} of {said(lhs)} and {said(rhs)}")
+        self.ask(name != "mul" or is_repeatable(lhs, rhs), f"{said(lhs)} times {said(rhs)} has too many items")
         return self.python(scalars.FOLD[name], lhs, rhs)
 
     def python(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
@@ -323,6 +324,11 @@ class Expressions(Builder):
                 f"{ast.unparse(node.func)} is plain Python, which a body does not run",
                 "call it outside of the class, and name here what it gives; what can be called here is len, min, max, "
                 "sum, round, int, float, str, range, zip, math.… and the like",
+            )
+            self.ask(
+                is_short(called, arguments),
+                f"{ast.unparse(node.func)} would take too long: it is worked out before anything runs",
+                "call it outside of the class, and name here what it gives",
             )
             return self.python(called, *arguments, **keywords)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -11,13 +12,32 @@ import numpy as np
 from crossrank.program.language.dtypes import DataType
 
 BUILTINS: tuple[Any, ...] = (
-    abs, all, any, bool, dict, divmod, float, int, isinstance, len, list, max, min, pow, range, reversed, round, set,
+    abs, all, any, bool, dict, divmod, float, int, isinstance, len, list, max, min, range, reversed, round, set,
     sorted, str, sum, tuple, zip,
 )  # fmt: skip
 UNCHANGING = (int, float, complex, str, bytes, tuple, range, frozenset, Enum, DataType, np.generic)
 """Types whose methods change nothing."""
 READING: dict[type, tuple[str, ...]] = {list: ("count", "index"), dict: ("get", "items", "keys", "values")}
 """Methods of other types that change nothing."""
+
+
+GROWING = (math.factorial, math.comb, math.perm)
+"""Functions whose numbers outgrow what they are given."""
+MOST_ITEMS, MOST_GROWTH = 1 << 20, 1000
+"""Items that a call may go through, and the largest number that one of `GROWING` may be given."""
+
+
+def is_short(called: Any, arguments: Sequence[Any]) -> bool:
+    """Whether a call of Python's own is over soon: nobody can interrupt it."""
+    if called in GROWING:
+        return all(isinstance(a, int) and abs(a) <= MOST_GROWTH for a in arguments)
+    return called is range or called is len or all(not isinstance(a, range) or len(a) <= MOST_ITEMS for a in arguments)
+
+
+def is_repeatable(lhs: Any, rhs: Any) -> bool:
+    """Whether a product of something with items and a number has no more of them than anybody needs."""
+    pairs = [(a, n) for a, n in ((lhs, rhs), (rhs, lhs)) if isinstance(a, (str, bytes, list, tuple))]
+    return all(not isinstance(n, int) or len(a) * n <= MOST_ITEMS for a, n in pairs)
 
 
 def is_pure(called: Any) -> bool:
