@@ -12,11 +12,12 @@ from xdsl.dialects.scf import ForOp, IfOp
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from crossrank.program.dialect import remote
+from crossrank.program.dialect.around import around
 from crossrank.program.dialect.calls import CallOp, CommDomainScopeOp
 from crossrank.program.dialect.collectives import CollectiveOp
 from crossrank.program.dialect.tensors import ReshapeOp, SliceOp, TransposeOp
 from crossrank.program.dialect.windows import AllocWindowOp, WindowOp
-from crossrank.program.program import Function, Program, where
+from crossrank.program.program import Function, Program, place
 from crossrank.program.types import DistTensorType, ShapedType
 from crossrank.statistics import Totals
 
@@ -30,6 +31,8 @@ PRIMITIVES: dict[type[Operation], str] = {
     remote.DeferWaitOp: "defer_wait",
 }
 """What a kernel says to its peers by itself."""
+WITHIN: dict[type[Operation], str] = {ForOp: "loop", IfOp: "branch"}
+"""What is told of what an op stands in."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def functions(program: Program) -> list[dict[str, Any]]:
             "kind": kind_of(f),
             "params": [{"name": p.name, "type": _described(p.type), "direction": str(p.direction)} for p in f.params],
             "calls": sorted({op.function for op in f.op.walk() if isinstance(op, CallOp)}),
-            "where": where(f.op).removesuffix(": "),
+            "where": place(f.op),
         }
         for f in program.functions
     ]
@@ -118,8 +121,8 @@ def windows(program: Program) -> list[dict[str, Any]]:
         if isinstance(op, AllocWindowOp):
             uses = [use.operation for use in op.result.uses]
             views = sorted({_described(use.result.type) for use in uses if isinstance(use, WindowOp)})
-            place = where(op).removesuffix(": ")
-            found.append({"name": op.window, "views": views, "domain": domains.get(op.window), "where": place})
+            domain = domains.get(op.window)
+            found.append({"name": op.window, "views": views, "domain": domain, "where": place(op)})
     return found
 
 
@@ -167,8 +170,8 @@ def _entry(function: Function, op: Operation) -> Entry:
         dtype=about.dtype.name,
         shape=f"[{', '.join(map(str, about.shape))}]",
         bytes=about.dtype.itemsize * math.prod(about.extents) if about.is_static else None,
-        within=" > ".join(_around(op)),
-        where=where(op).removesuffix(": "),
+        within=" > ".join(reversed([WITHIN[type(o)] for o in around(op) if type(o) in WITHIN])),
+        where=place(op),
     )
 
 
@@ -179,19 +182,6 @@ def _details(op: Operation) -> Iterator[str]:
                 yield text
             case IntegerAttr(value=number):
                 yield f"{key} {number.data}"
-
-
-def _around(op: Operation) -> list[str]:
-    """What stands around an op, the outermost first."""
-    found: list[str] = []
-    parent = op.parent_op()
-    while parent is not None:
-        if isinstance(parent, ForOp):
-            found.insert(0, "loop")
-        elif isinstance(parent, IfOp):
-            found.insert(0, "branch")
-        parent = parent.parent_op()
-    return found
 
 
 def _described(type: Any) -> str:

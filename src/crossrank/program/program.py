@@ -17,6 +17,7 @@ from crossrank.errors import InputError
 from crossrank.mlir import parse_module, reason
 from crossrank.program import kinds
 from crossrank.program.dialect import context
+from crossrank.program.dialect.around import function_around
 from crossrank.program.dialect.structure import faults
 from crossrank.program.kinds import Direction, Level, Role
 
@@ -309,10 +310,8 @@ def line_of(op: Operation) -> int:
 
 def function_of(op: Operation) -> str:
     """The name of the function that an op stands in; empty where it stands in none."""
-    around = op.parent_op()
-    while around is not None and not isinstance(around, FuncOp):
-        around = around.parent_op()
-    return "" if around is None else around.sym_name.data
+    function = function_around(op)
+    return "" if function is None else function.sym_name.data
 
 
 def place(op: Operation | SSAValue) -> str:

@@ -9,6 +9,7 @@ from crossrank.errors import InputError
 from crossrank.program.analysis.fences import missing
 from crossrank.program.analysis.launches import unproven
 from crossrank.program.analysis.lineage import Lineage, is_tensor
+from crossrank.program.dialect.around import around
 from crossrank.program.dialect.calls import CallOp, CommDomainScopeOp
 from crossrank.program.dialect.collectives import CollectiveOp
 from crossrank.program.dialect.windows import AllocWindowOp, GetCommCtxOp, WindowOp
@@ -72,10 +73,7 @@ def _window_apart(program: Program) -> str | None:
                 ):
                     return f"{where(op)}a view does not say that it is of window '{buffer.window}'"
             elif isinstance(op, AllocWindowOp):
-                around, scopes = op.parent_op(), 0
-                while around is not None:
-                    scopes += isinstance(around, CommDomainScopeOp) and op.sym_name in around.windows.data
-                    around = around.parent_op()
+                scopes = sum(isinstance(s, CommDomainScopeOp) and op.sym_name in s.windows.data for s in around(op))
                 if scopes != 1:
                     return f"{where(op)}window '{op.window}' is in {scopes} communication domains"
     return None

@@ -14,6 +14,7 @@ from crossrank.program.analysis.bounds import Bounds
 from crossrank.program.analysis.discipline import Lapse
 from crossrank.program.analysis.domains import devices_of
 from crossrank.program.analysis.lineage import Lineage
+from crossrank.program.dialect.around import around
 from crossrank.program.dialect.calls import CallOp
 from crossrank.program.dialect.tensors import shaped
 from crossrank.program.dialect.windows import AllocWindowOp, WindowOp, WorldSizeOp
@@ -63,11 +64,9 @@ def _unfit(host: Function, lineage: Lineage, world: int) -> Iterator[Lapse]:
 
 def _runs(op: Operation, bounds: Bounds) -> bool:
     """Whether an op runs whatever happens: in no branch, and only in loops that have a turn."""
-    around = op.parent_op()
-    while around is not None:
-        if isinstance(around, scf.IfOp):
+    for scope in around(op):
+        if isinstance(scope, scf.IfOp):
             return False
-        if isinstance(around, scf.ForOp) and bounds.of(around.ub, around)[0] <= bounds.of(around.lb, around)[1]:
+        if isinstance(scope, scf.ForOp) and bounds.of(scope.ub, scope)[0] <= bounds.of(scope.lb, scope)[1]:
             return False
-        around = around.parent_op()
     return True

@@ -105,6 +105,41 @@ class CollectiveOp(IRDLOperation):
         """The operand that it gives back."""
 
 
+class InPlaceOp(CollectiveOp):
+    """A collective whose target is what it takes, too."""
+
+    T: ClassVar = VarConstraint("T", base(DistTensorType))
+    target = operand_def(T)
+    signal = operand_def(ShapedType)
+    result = result_def(T)
+
+    @property
+    def returned(self) -> SSAValue:
+        """The target."""
+        return self.target
+
+
+class ExchangeOp(CollectiveOp):
+    """A collective from a source to a target, and nothing else: xDSL puts operands of a class before its base's."""
+
+    T: ClassVar = VarConstraint("T", base(DistTensorType))
+    source = operand_def(ShapedType)
+    target = operand_def(T)
+    signal = operand_def(ShapedType)
+    result = result_def(T)
+    assembly_format = (
+        "$source `,` $target `signal` $signal attr-dict `:` type($source) `,` type($target) `,` type($signal)"
+    )
+
+    def __init__(self, source: SSAValue, target: SSAValue, signal: SSAValue) -> None:
+        super().__init__(operands=[source, target, signal], result_types=[target.type])
+
+    @property
+    def returned(self) -> SSAValue:
+        """The target."""
+        return self.target
+
+
 @irdl_op_definition
 class AllReduceOp(CollectiveOp):
     """Every rank's data becomes the reduction of all, in place.
@@ -184,24 +219,15 @@ class BarrierOp(CollectiveOp):
 
 
 @irdl_op_definition
-class BroadcastOp(CollectiveOp):
+class BroadcastOp(InPlaceOp):
     """Every rank's data becomes that of one, in place."""
 
     name = "program.broadcast"
-    T: ClassVar = VarConstraint("T", base(DistTensorType))
-    target = operand_def(T)
-    signal = operand_def(ShapedType)
     root = prop_def(IntegerAttr[I64])
-    result = result_def(T)
     assembly_format = "$target `signal` $signal `root` $root attr-dict `:` type($target) `,` type($signal)"
 
     def __init__(self, target: SSAValue, signal: SSAValue, root: int) -> None:
         super().__init__(operands=[target, signal], properties={"root": number(root)}, result_types=[target.type])
-
-    @property
-    def returned(self) -> SSAValue:
-        """The target."""
-        return self.target
 
     def verify_(self) -> None:
         """A root that can be."""
@@ -210,26 +236,10 @@ class BroadcastOp(CollectiveOp):
 
 
 @irdl_op_definition
-class AllGatherOp(CollectiveOp):
+class AllGatherOp(ExchangeOp):
     """Row r of every rank's target becomes what rank r had."""
 
     name = "program.allgather"
-    T: ClassVar = VarConstraint("T", base(DistTensorType))
-    source = operand_def(ShapedType)
-    target = operand_def(T)
-    signal = operand_def(ShapedType)
-    result = result_def(T)
-    assembly_format = (
-        "$source `,` $target `signal` $signal attr-dict `:` type($source) `,` type($target) `,` type($signal)"
-    )
-
-    def __init__(self, source: SSAValue, target: SSAValue, signal: SSAValue) -> None:
-        super().__init__(operands=[source, target, signal], result_types=[target.type])
-
-    @property
-    def returned(self) -> SSAValue:
-        """The target."""
-        return self.target
 
     def verify_(self) -> None:
         """A chunk, a row of the target for each rank, a cell of the signal for each rank."""
@@ -253,24 +263,15 @@ class AllGatherOp(CollectiveOp):
 
 
 @irdl_op_definition
-class ReduceScatterOp(CollectiveOp):
+class ReduceScatterOp(InPlaceOp):
     """Row r of rank r's target becomes the reduction of all ranks' rows r."""
 
     name = "program.reduce_scatter"
-    T: ClassVar = VarConstraint("T", base(DistTensorType))
-    target = operand_def(T)
-    signal = operand_def(ShapedType)
     op = prop_def(StringAttr)
-    result = result_def(T)
     assembly_format = "$target `signal` $signal `op` $op attr-dict `:` type($target) `,` type($signal)"
 
     def __init__(self, target: SSAValue, signal: SSAValue, op: ReduceOp = ReduceOp.Sum) -> None:
         super().__init__(operands=[target, signal], properties={"op": StringAttr(op.name)}, result_types=[target.type])
-
-    @property
-    def returned(self) -> SSAValue:
-        """The target."""
-        return self.target
 
     def verify_(self) -> None:
         """A row of the target for each rank; there is such an op."""
@@ -280,26 +281,10 @@ class ReduceScatterOp(CollectiveOp):
 
 
 @irdl_op_definition
-class AllToAllOp(CollectiveOp):
+class AllToAllOp(ExchangeOp):
     """Row d of the source goes to row r of rank d's target, r the sender."""
 
     name = "program.all_to_all"
-    T: ClassVar = VarConstraint("T", base(DistTensorType))
-    source = operand_def(ShapedType)
-    target = operand_def(T)
-    signal = operand_def(ShapedType)
-    result = result_def(T)
-    assembly_format = (
-        "$source `,` $target `signal` $signal attr-dict `:` type($source) `,` type($target) `,` type($signal)"
-    )
-
-    def __init__(self, source: SSAValue, target: SSAValue, signal: SSAValue) -> None:
-        super().__init__(operands=[source, target, signal], result_types=[target.type])
-
-    @property
-    def returned(self) -> SSAValue:
-        """The target."""
-        return self.target
 
     def verify_(self) -> None:
         """A row of source and target for each rank, a cell of the signal for each rank."""

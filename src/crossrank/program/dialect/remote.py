@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import I64, IndexType, IntegerAttr, StringAttr, UnitAttr, i32
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -27,6 +26,7 @@ from xdsl.irdl import (
     var_operand_def,
 )
 
+from crossrank.program.dialect.around import around, function_around
 from crossrank.program.dialect.tensors import Values, ask, ask_within, known, number, shaped
 from crossrank.program.dialect.tiles import ask_region, is_whole
 from crossrank.program.kinds import AtomicType, NotifyOp, WaitCmp
@@ -336,11 +336,9 @@ class NotifySignalOp(IRDLOperation):
         )
 
 
-@irdl_op_definition
-class WaitOp(IRDLOperation):
-    """Waits until an own cell of a signal is what is expected, or at least that."""
+class ConditionOp(IRDLOperation):
+    """What `WaitOp` and `DeferWaitOp` share: an own cell of a signal, and what it is to be."""
 
-    name = "program.wait"
     signal = operand_def(DistTensorType)
     offsets = var_operand_def(IndexType)
     expected = operand_def(i32)
@@ -349,6 +347,13 @@ class WaitOp(IRDLOperation):
 
     def __init__(self, signal: SSAValue, offsets: Values, expected: SSAValue, cmp: WaitCmp) -> None:
         super().__init__(operands=[signal, offsets, expected], properties={"cmp": StringAttr(cmp.name)})
+
+
+@irdl_op_definition
+class WaitOp(ConditionOp):
+    """Waits until an own cell of a signal is what is expected, or at least that."""
+
+    name = "program.wait"
 
     def verify_(self) -> None:
         """A cell; there is such a `WaitCmp`."""
@@ -360,18 +365,10 @@ class WaitOp(IRDLOperation):
 
 
 @irdl_op_definition
-class DeferWaitOp(IRDLOperation):
+class DeferWaitOp(ConditionOp):
     """Lets the task be over only when an own cell of a signal is at least what is expected; returns at once."""
 
     name = "program.defer_wait"
-    signal = operand_def(DistTensorType)
-    offsets = var_operand_def(IndexType)
-    expected = operand_def(i32)
-    cmp = prop_def(StringAttr)
-    assembly_format = "$signal `[` $offsets `]` `,` $expected `cmp` $cmp attr-dict `:` type($signal)"
-
-    def __init__(self, signal: SSAValue, offsets: Values, expected: SSAValue, cmp: WaitCmp) -> None:
-        super().__init__(operands=[signal, offsets, expected], properties={"cmp": StringAttr(cmp.name)})
 
     def verify_(self) -> None:
         """A cell of a window that the function is given; no more of them than a task may register."""
@@ -393,21 +390,17 @@ class DeferWaitOp(IRDLOperation):
 
 def _deferred(op: Operation) -> Iterator[DeferWaitOp]:
     """The deferred waits of the function that an op is in; of a body that has no function yet, the op itself."""
-    function = op.parent_op()
-    while function is not None and not isinstance(function, FuncOp):
-        function = function.parent_op()
-    return (o for o in (function or op).walk() if isinstance(o, DeferWaitOp))
+    return (o for o in (function_around(op) or op).walk() if isinstance(o, DeferWaitOp))
 
 
 def _times(op: Operation) -> int:
     """How often an op runs in one run of its function, as far as loops' bounds are known."""
-    times, around = 1, op.parent_op()
-    while around is not None and not isinstance(around, FuncOp):
-        if isinstance(around, scf.ForOp):
-            low, high, step = (known(v) for v in (around.lb, around.ub, around.step))
+    times = 1
+    for loop in around(op):
+        if isinstance(loop, scf.ForOp):
+            low, high, step = (known(v) for v in (loop.lb, loop.ub, loop.step))
             if low is not None and high is not None and step:
                 times *= len(range(low, high, step))
-        around = around.parent_op()
     return times
 
 

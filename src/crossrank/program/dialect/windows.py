@@ -13,17 +13,34 @@ from crossrank.program.dialect.tensors import Values, ask, known, shaped
 from crossrank.program.types import CommCtxType, DistTensorType, WindowBufferType
 
 
-@irdl_op_definition
-class WorldSizeOp(IRDLOperation):
-    """How many devices the program runs on (HOST only)."""
+class NumberOp(IRDLOperation):
+    """A number that is known where an op stands."""
 
-    name = "program.world_size"
     result = result_def(IndexType)
     traits = traits_def(Pure())
     assembly_format = "attr-dict"
 
     def __init__(self) -> None:
         super().__init__(result_types=[IndexType()])
+
+
+class DomainNumberOp(IRDLOperation):
+    """A number of a domain."""
+
+    ctx = operand_def(CommCtxType)
+    result = result_def(IndexType)
+    traits = traits_def(Pure())
+    assembly_format = "$ctx attr-dict"
+
+    def __init__(self, ctx: SSAValue) -> None:
+        super().__init__(operands=[ctx], result_types=[IndexType()])
+
+
+@irdl_op_definition
+class WorldSizeOp(NumberOp):
+    """How many devices the program runs on (HOST only)."""
+
+    name = "program.world_size"
 
 
 @irdl_op_definition
@@ -87,57 +104,31 @@ class GetCommCtxOp(IRDLOperation):
 
 
 @irdl_op_definition
-class RankOp(IRDLOperation):
+class RankOp(DomainNumberOp):
     """This rank's number within a domain (InCore only)."""
 
     name = "program.rank"
-    ctx = operand_def(CommCtxType)
-    result = result_def(IndexType)
-    traits = traits_def(Pure())
-    assembly_format = "$ctx attr-dict"
-
-    def __init__(self, ctx: SSAValue) -> None:
-        super().__init__(operands=[ctx], result_types=[IndexType()])
 
 
 @irdl_op_definition
-class NumRanksOp(IRDLOperation):
+class NumRanksOp(DomainNumberOp):
     """How many ranks a domain has (InCore only)."""
 
     name = "program.nranks"
-    ctx = operand_def(CommCtxType)
-    result = result_def(IndexType)
-    traits = traits_def(Pure())
-    assembly_format = "$ctx attr-dict"
-
-    def __init__(self, ctx: SSAValue) -> None:
-        super().__init__(operands=[ctx], result_types=[IndexType()])
 
 
 @irdl_op_definition
-class BlockIndexOp(IRDLOperation):
+class BlockIndexOp(NumberOp):
     """Which block of its launch this is (InCore only)."""
 
     name = "program.block_idx"
-    result = result_def(IndexType)
-    traits = traits_def(Pure())
-    assembly_format = "attr-dict"
-
-    def __init__(self) -> None:
-        super().__init__(result_types=[IndexType()])
 
 
 @irdl_op_definition
-class NumBlocksOp(IRDLOperation):
+class NumBlocksOp(NumberOp):
     """How many blocks its launch has (InCore only)."""
 
     name = "program.block_num"
-    result = result_def(IndexType)
-    traits = traits_def(Pure())
-    assembly_format = "attr-dict"
-
-    def __init__(self) -> None:
-        super().__init__(result_types=[IndexType()])
 
 
 @irdl_op_definition

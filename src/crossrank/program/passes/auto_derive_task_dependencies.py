@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import ClassVar
 
 from xdsl.dialects import scf
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from crossrank.errors import counted
 from crossrank.passes import register
 from crossrank.program.analysis.lineage import Lineage, yielded
 from crossrank.program.analysis.regions import Box, box_of
+from crossrank.program.dialect.around import around
 from crossrank.program.dialect.calls import CallOp
 from crossrank.program.kinds import ArgDirection
 from crossrank.program.program import Function, Program, place
@@ -124,41 +123,34 @@ def _accesses(call: CallOp, left: set[SSAValue], lineage: Lineage) -> list[_Acce
         box = box_of(argument, lineage)
         if box is None:
             raise _Unknown(f"which elements argument {slot} of {call.function} is, is known only when it runs", call)
-        if direction.writes and any(isinstance(op, scf.ForOp) for op in _around(call) if not _within(box.root, op)):
+        if direction.writes and any(isinstance(op, scf.ForOp) for op in around(call) if not _within(box.root, op)):
             raise _Unknown(f"each turn of a loop writes argument {slot} of {call.function}", call)
         found.append(_Access(call, slot, box, direction))
     return found
 
 
-def _around(op: Operation) -> Iterator[Operation]:
-    """What an op stands in, inside of the function."""
-    around = op.parent_op()
-    while around is not None and not isinstance(around, FuncOp):
-        yield around
-        around = around.parent_op()
-
-
 def _within(value: SSAValue, op: Operation) -> bool:
     """Whether a value is made inside of an op."""
     owner = value.owner
-    return not isinstance(owner, Block) and op in _around(owner)
+    return not isinstance(owner, Block) and op in around(owner)
 
 
 def _exclusive(one: CallOp, other: CallOp) -> bool:
     """Whether they stand in different arms of one branch."""
     return any(
-        isinstance(branch, scf.IfOp) and branch in _around(other) and _arm(one, branch) is not _arm(other, branch)
-        for branch in _around(one)
+        isinstance(branch, scf.IfOp) and branch in around(other) and _arm(one, branch) is not _arm(other, branch)
+        for branch in around(one)
     )
 
 
 def _arm(op: Operation, branch: scf.IfOp) -> Region | None:
     """The region of a branch that an op stands in."""
-    while op.parent_op() is not branch:
-        around = op.parent_op()
-        assert around is not None
-        op = around
-    return op.parent_region()
+    below = op
+    for parent in around(op):
+        if parent is branch:
+            break
+        below = parent
+    return below.parent_region()
 
 
 def _declared(call: CallOp, closures: dict[CallOp, set[CallOp]]) -> set[CallOp]:
@@ -174,7 +166,7 @@ def _handle(earlier: CallOp, call: CallOp) -> SSAValue:
     """The task of an earlier call as it can be named where a later one stands."""
     handle: SSAValue = earlier.task
     block = earlier.parent
-    blocks = {call.parent, *(op.parent for op in _around(call))}
+    blocks = {call.parent, *(op.parent for op in around(call))}
     while block not in blocks:
         branch = block.parent_op() if block is not None else None
         if not isinstance(branch, scf.IfOp) or block is None or handle not in (given := yielded(block)):

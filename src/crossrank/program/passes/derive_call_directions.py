@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -12,6 +11,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from crossrank.passes import register
 from crossrank.program.analysis.lineage import Lineage, is_tensor
+from crossrank.program.dialect.around import around
 from crossrank.program.dialect.calls import PARALLEL, CallOp
 from crossrank.program.kinds import ArgDirection, Direction, FunctionType
 from crossrank.program.program import Function, Param, Program, place
@@ -118,17 +118,9 @@ def _direction(call: CallOp, argument: SSAValue, param: Param, lineage: Lineage,
     return ArgDirection.InOut if keeps else ArgDirection.OutputExisting
 
 
-def _around(op: Operation) -> Iterator[Operation]:
-    """An op, and those that it stands in, up to the function's body."""
-    current: Operation | None = op
-    while current is not None and not isinstance(current, FuncOp):
-        yield current
-        current = current.parent_op()
-
-
 def _in_sequence(call: CallOp) -> bool:
     """Whether it stands in a loop whose turns follow one another."""
-    return any(isinstance(op, scf.ForOp) and PARALLEL not in op.attributes for op in _around(call))
+    return any(isinstance(op, scf.ForOp) and PARALLEL not in op.attributes for op in around(call))
 
 
 def _given_inout(root: SSAValue) -> bool:
@@ -148,11 +140,12 @@ class _Writers:
         for number, op in enumerate(program.module.walk()):
             self._number[op] = number
             for root in {r for w in lineage.written(op) for r in lineage.roots(w)}:
-                for unit in _around(op):
+                for unit in (op, *around(op)):
                     self._first.setdefault((unit.parent, root), self._number[unit])
 
     def before(self, call: CallOp, root: SSAValue) -> bool:
         """Whether something that may run earlier than a call writes the buffer."""
         return any(
-            self._first.get((unit.parent, root), self._number[unit]) < self._number[unit] for unit in _around(call)
+            self._first.get((unit.parent, root), self._number[unit]) < self._number[unit]
+            for unit in (call, *around(call))
         )
