@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 from crossrank.bridge.instructions import extensions_of, kernels_of
 from crossrank.check.kernels import check_kernel
 from crossrank.cli.run import tell
+from crossrank.cli.text import rewrite_text
 from crossrank.doors import Source
 from crossrank.errors import InputError
-from crossrank.files import write_bytes
 from crossrank.findings import Finding
 from crossrank.hlo.module import Module
 from crossrank.instr.execute import KernelOptions, run_kernel_file
 from crossrank.instr.interpret.machine import BACKENDS
 from crossrank.instr.inventory import inventory, measure, totals
-from crossrank.instr.program import Kernel
 from crossrank.nki.files import read_kernel_file
-from crossrank.passes import Pass, PassResult, run_passes
+from crossrank.passes import Pass
 from crossrank.report import terminal
 from crossrank.report.kernel import show_kernel_inventory, show_kernel_run
-from crossrank.report.statistics import show_statistics
-from crossrank.statistics import Statistics
 
 
 def run(arguments: argparse.Namespace, source: Source, passes: list[Pass[Any]]) -> int:
@@ -51,47 +46,8 @@ def run(arguments: argparse.Namespace, source: Source, passes: list[Pass[Any]]) 
 
 def opt(arguments: argparse.Namespace, source: Source, passes: list[Pass[Any]]) -> int:
     """Rewrite a kernel; 0."""
-    file = read_kernel_file(source, arguments.ranks, arguments.lnc)
-    output = None if arguments.output == "-" else arguments.output
-    check_text_output(output, source, "KERNEL.instr")
-    statistics = Statistics(file.kernel, measure)
-
-    def after(result: PassResult, kernel: Kernel) -> None:
-        statistics.add(result, kernel)
-        if arguments.print_after_all:
-            print(f"// after {result.spec}\n{kernel}", file=sys.stderr)
-
-    run_passes(file.kernel, passes, after)
-    file.kernel.verify()
-    text = str(file.kernel)
-    if arguments.remarks:
-        terminal.remarks(statistics.remarks)
-    if output is not None:
-        write_bytes(output, text.encode())
-    if arguments.json:
-        found = {"file": file.path, "output": output, **statistics.as_dict()}
-        print(json.dumps(found | ({"kernel": text} if output is None else {}), indent=2))
-        return 0
-    if arguments.stats:
-        show_statistics(statistics)
-    if output is None:
-        sys.stdout.write(text)
-    return 0
-
-
-def check_text_output(output: str | None, source: Source, example: str) -> None:
-    """A kernel or a program is written as its text, and not over its own Python."""
-    suffix = Path((output or "").removesuffix(".gz")).suffix
-    if suffix in (".pb", ".hlo", ".mlir") and suffix != Path(example).suffix:
-        raise InputError(
-            f"{output} is a name for an HLO module, and {source.path} is {source.door}", f"name it {example}"
-        )
-    if output is not None and (suffix == ".py" or (source.python and _is_same(output, source.path))):
-        raise InputError(f"{output} is a name for Python, and {source.door} is written as text", f"name it {example}")
-
-
-def _is_same(one: str, other: str) -> bool:
-    return Path(one).exists() and Path(other).exists() and Path(one).samefile(other)
+    kernel = read_kernel_file(source, arguments.ranks, arguments.lnc).kernel
+    return rewrite_text(arguments, source, kernel, passes, measure=measure, key="kernel", example="KERNEL.instr")
 
 
 def inspect(arguments: argparse.Namespace, source: Source) -> int:

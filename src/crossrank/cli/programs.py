@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from typing import Any
 
 from crossrank.check.programs import check_program
-from crossrank.cli.kernels import check_text_output
 from crossrank.cli.run import tell
+from crossrank.cli.text import rewrite_text
 from crossrank.doors import Source
-from crossrank.files import write_bytes
 from crossrank.findings import Finding
-from crossrank.passes import Pass, PassResult, run_passes
+from crossrank.passes import Pass
 from crossrank.program.files import read_program_file
 from crossrank.program.inventory import functions, inventory, measure, totals, windows
-from crossrank.program.program import Program
 from crossrank.program.run import ProgramOptions, run_program_file
 from crossrank.report import terminal
 from crossrank.report.program import show_program_inventory, show_program_run
-from crossrank.report.statistics import show_statistics
-from crossrank.statistics import Statistics
 
 
 def run(arguments: argparse.Namespace, source: Source, passes: list[Pass[Any]]) -> int:
@@ -43,32 +38,17 @@ def run(arguments: argparse.Namespace, source: Source, passes: list[Pass[Any]]) 
 
 def opt(arguments: argparse.Namespace, source: Source, passes: list[Pass[Any]]) -> int:
     """Rewrite a program; 0."""
-    file = read_program_file(source, arguments.ranks, arguments.rail)
-    output = None if arguments.output == "-" else arguments.output
-    check_text_output(output, source, "PROGRAM.mlir")
-    program = file.program.clone()
-    statistics = Statistics(program, measure)
-
-    def after(result: PassResult, program: Program) -> None:
-        statistics.add(result, program)
-        if arguments.print_after_all:
-            print(f"// after {result.spec}\n{program}", file=sys.stderr)
-
-    run_passes(program, passes, after)
-    program.verify()
-    if arguments.remarks:
-        terminal.remarks(statistics.remarks)
-    if output is not None:
-        write_bytes(output, program.text(locations=True).encode())
-    if arguments.json:
-        found = {"file": file.path, "output": output, **statistics.as_dict()}
-        print(json.dumps(found | ({"program": str(program)} if output is None else {}), indent=2))
-        return 0
-    if arguments.stats:
-        show_statistics(statistics)
-    if output is None:
-        sys.stdout.write(str(program))
-    return 0
+    program = read_program_file(source, arguments.ranks, arguments.rail).program.clone()
+    return rewrite_text(
+        arguments,
+        source,
+        program,
+        passes,
+        measure=measure,
+        key="program",
+        example="PROGRAM.mlir",
+        written=lambda rewritten: rewritten.text(locations=True),
+    )
 
 
 def inspect(arguments: argparse.Namespace, source: Source) -> int:
