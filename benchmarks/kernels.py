@@ -9,20 +9,15 @@ kernels, both in one process, turn by turn.
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from turns import arguments_of, median, show
 
 from crossrank.instr import Kernel, KernelBuilder, read_kernel
 from crossrank.instr.interpret import Machine
 from crossrank.instr.trace import trace
 from crossrank.passes import parse_passes, run_passes
-from crossrank.report import terminal
 
 STEPS = (125, 250, 500, 1000)
 RANKS = (2, 8, 32)
@@ -49,17 +44,6 @@ def layered(steps: int, ranks: int, width: int, lnc: int = 1) -> Kernel:
     for b in builders:
         body(b, b.input("x", (16, width), "f32"))
     return Kernel.of([b.finish() for b in builders], world_size=ranks, lnc=lnc, has_collectives=True)
-
-
-def median(rounds: int, *sides: Callable[[], object]) -> list[float]:
-    """The median seconds of each side, turn by turn."""
-    times: list[list[float]] = [[] for _ in sides]
-    for _ in range(rounds):
-        for mine, side in zip(times, sides, strict=True):
-            start = time.perf_counter()
-            side()
-            mine.append(time.perf_counter() - start)
-    return [statistics.median(t) for t in times]
 
 
 def run(kernel: Kernel, backend: str = "kernels") -> None:
@@ -109,10 +93,7 @@ def backends(rounds: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
+    arguments = arguments_of(__doc__)
     trace(lambda x: x, [np.zeros(1, np.float32)])  # everything is imported
     run(layered(1, 2, 16))
     tables = {
@@ -120,14 +101,7 @@ def main() -> None:
         "ranks": ranks(arguments.rounds),
         "backends": backends(arguments.rounds),
     }
-    if arguments.json:
-        print(json.dumps(tables, indent=2))
-        return
-    for rows in tables.values():
-        table = terminal.table(*rows[0], right=tuple(rows[0]))
-        for row in rows:
-            table.add_row(*(f"{v:.2f}" if isinstance(v, float) else str(v) for v in row.values()))
-        terminal.show(table)
+    show(tables, as_json=arguments.json)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,10 @@ all-reduce inside of a kernel over that of the built-in kernel on threads. Both 
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from turns import arguments_of, median, show
 
 import crossrank.program.language as pl
 import crossrank.program.language.distributed as pld
@@ -28,7 +24,6 @@ from crossrank.passes import pipeline, run_passes
 from crossrank.program import compile
 from crossrank.program.codegen.kernel import kernel_source
 from crossrank.program.program import Program, read_program
-from crossrank.report import terminal
 from crossrank.runtime.threads import run_variant
 
 STATEMENTS = (100, 200, 400, 800)
@@ -78,17 +73,6 @@ def long_source(statements: int) -> bytes:
     kernel = "\n".join(STATEMENT.format(row=n % 4, n=n) for n in range(statements // 2))
     chip = "\n".join(["        y = self.step(x, y, signal)"] * (statements // 4))
     return LONG.format(kernel=kernel, chip=chip).encode()
-
-
-def median(rounds: int, *sides: Callable[[], object]) -> list[float]:
-    """The median seconds of each side, turn by turn."""
-    times: list[list[float]] = [[] for _ in sides]
-    for _ in range(rounds):
-        for mine, side in zip(times, sides, strict=True):
-            start = time.perf_counter()
-            side()
-            mine.append(time.perf_counter() - start)
-    return [statistics.median(t) for t in times]
 
 
 def stages(rounds: int) -> list[dict[str, Any]]:
@@ -238,23 +222,13 @@ def ranks(rounds: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
+    arguments = arguments_of(__doc__)
     tables = {
         "stages": stages(max(arguments.rounds // 4, 1)),
         "runs": runs(arguments.rounds),
         "ranks": ranks(arguments.rounds),
     }
-    if arguments.json:
-        print(json.dumps(tables, indent=2))
-        return
-    for rows in tables.values():
-        table = terminal.table(*rows[0], right=tuple(rows[0]))
-        for row in rows:
-            table.add_row(*(f"{v:.2f}" if isinstance(v, float) else str(v) for v in row.values()))
-        terminal.show(table)
+    show(tables, as_json=arguments.json)
 
 
 if __name__ == "__main__":

@@ -39,11 +39,14 @@ def load_arrays(path: str) -> dict[str, Array]:
 
 
 def save_arrays(path: str | Path, arrays: dict[str, Array]) -> None:
-    """Write an ``.npz``; types that NumPy has no word for go as their bits."""
+    """Write an ``.npz``; types that NumPy has no word for go as their bits. InputError where that fails."""
     builtin = 1
     plain = {k: a if a.dtype.isbuiltin == builtin else a.view(f"u{a.dtype.itemsize}") for k, a in arrays.items()}
-    with open(path, "wb") as file:  # under exactly that name: NumPy would add a suffix
-        np.savez(file, **plain)  # type: ignore[arg-type]
+    try:
+        with open(path, "wb") as file:  # under exactly that name: NumPy would add a suffix
+            np.savez(file, **plain)  # type: ignore[arg-type]
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 
 def by_rank(

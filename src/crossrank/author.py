@@ -14,6 +14,7 @@ from contextlib import contextmanager, redirect_stdout
 from enum import EnumType
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import xdsl
@@ -81,6 +82,12 @@ def own_code(path: str, defines: str) -> Iterator[None]:
         for folder in folders:
             if folder in sys.path:
                 sys.path.remove(folder)
+
+
+def article(value: Any) -> str:
+    """A value by its type, in words: ``an int``."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 def _package(path: str) -> tuple[str, str]:

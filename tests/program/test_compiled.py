@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -172,14 +171,18 @@ def test_arguments_that_cannot_be(again: Any, raised: type[Exception], what: str
 
 
 def test_nothing_runs_beyond_the_limit() -> None:
-    def sleep(a: Array, b: Array, f: Array) -> None:
-        time.sleep(1)
+    told = threading.Event()
 
-    run = compile(Reduced, ranks=2, options=RuntimeOptions(limit_s=0.2))
-    with run.prepare(callbacks={"total": sleep}) as worker, pytest.raises(RunError) as raised:
-        worker(np.ones((2, SIZE), np.float32), np.zeros(1, np.int32))
+    def wait(a: Array, b: Array, f: Array) -> None:
+        told.wait(60)
+
+    run = compile(Reduced, ranks=2, options=RuntimeOptions(limit_s=1))
+    with run.prepare(callbacks={"total": wait}) as worker:
+        with pytest.raises(RunError) as raised:
+            worker(np.ones((2, SIZE), np.float32), np.zeros(1, np.int32))
+        told.set()
     assert str(raised.value).splitlines() == [
-        "nothing was done for 0.2 s (--limit, limit_s): the host is at work in total",
+        "nothing was done for 1 s (--limit, limit_s): the host is at work in total",
         "rank 1 has chip to do, which comes after total of the host",
         "rank 0 has ended (1 task)",
     ]

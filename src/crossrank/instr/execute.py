@@ -13,7 +13,7 @@ import numpy as np
 
 from crossrank.arrays import Array, save_arrays
 from crossrank.compare import Tolerance, compare_given, compare_outputs, is_infinite, is_nan, listed
-from crossrank.errors import InputError, RunError
+from crossrank.errors import RunError
 from crossrank.instr.expected import as_returned, by_output
 from crossrank.instr.files import ByRank, KernelFile, drawn_inputs, given_inputs, written_only
 from crossrank.instr.interpret import Machine
@@ -150,7 +150,7 @@ def run_kernel_file(
         seen = as_returned(file, after)
         given = by_output(file, file.expected(inputs), seen, len(written))
     if options.outputs is not None:
-        _save(options.outputs, after)
+        save_arrays(options.outputs, {f"o{n}": np.stack(by_rank) for n, by_rank in enumerate(after)})
     reassociated = any(p.reassociates and r.changed for p, r in zip(passes, results, strict=True))
     within = Tolerance(options.tolerance, tuple(_types(kernel)))
     return KernelReport(
@@ -222,10 +222,3 @@ def _ranks(ranks: Sequence[int], world: int) -> str:
     if len(ranks) == world:
         return "all ranks" if world > 1 else "the only rank"
     return f"rank{'s' if len(ranks) > 1 else ''} {listed(ranks, ',')}"
-
-
-def _save(path: str, outputs: Sequence[Sequence[Array]]) -> None:
-    try:
-        save_arrays(path, {f"o{n}": np.stack(by_rank) for n, by_rank in enumerate(outputs)})
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from None

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from crossrank.arrays import Array
-from crossrank.author import load_module, own_code
+from crossrank.author import article, load_module, own_code
 from crossrank.doors import Source
 from crossrank.errors import InputError, counted
 from crossrank.instr.files import ByRank, KernelFile, kernel_from_text
@@ -61,7 +61,7 @@ def kernel_from_python(data: bytes, path: str, ranks: int | None, lnc: int | Non
     for name in ("inputs", "expected"):
         given = getattr(module, name, None)
         if given is not None and not callable(given):
-            raise InputError(f"{path}: {name} is {_article(given)}, not a function", f"define {name}{_TAKES[name]}")
+            raise InputError(f"{path}: {name} is {article(given)}, not a function", f"define {name}{_TAKES[name]}")
     cores = lnc or getattr(module, "lnc", None)
     if cores is not None and (not isinstance(cores, int) or cores < 1):
         raise InputError(f"{path}: lnc is {cores!r}, not a number of cores")
@@ -74,7 +74,7 @@ def kernel_from_python(data: bytes, path: str, ranks: int | None, lnc: int | Non
         arrays,
         None if expected is None else _expectation(expected, path, [_by_name(kernel, own) for own in arguments]),
         list(zip(traced.shapes, traced.dtypes, strict=True)),
-        "" if traced.shapes or traced.returned is None else f"{_article(traced.returned)} (no tensor)",
+        "" if traced.shapes or traced.returned is None else f"{article(traced.returned)} (no tensor)",
     )
 
 
@@ -87,12 +87,6 @@ def _own_code(path: str) -> Iterator[None]:
 
 
 _TAKES = {"inputs": "(ranks, seed)", "expected": "(ranks, inputs)"}
-
-
-def _article(value: Any) -> str:
-    """A value by its type, in words."""
-    name = type(value).__name__
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def _inputs(module: ModuleType, path: str, ranks: int, seed: int) -> list[Any]:
@@ -126,13 +120,13 @@ def _expectation(
 def _for_each_rank(found: Any, function: str, ranks: int) -> list[Any]:
     """What one of the file's functions gave, where it is a tuple for each rank."""
     if not isinstance(found, Iterable) or isinstance(found, dict):
-        raise InputError(f"{function}() gives {_article(found)}, not a list with a tuple for each rank")
+        raise InputError(f"{function}() gives {article(found)}, not a list with a tuple for each rank")
     by_rank = list(found)
     if len(by_rank) != ranks:
         raise InputError(f"{function}() gives a list for {counted(len(by_rank), 'rank')}, and {ranks} run")
     for rank, own in enumerate(by_rank):
         if not isinstance(own, (tuple, list, *((dict,) if function == "inputs" else ()))):
-            raise InputError(f"{function}() gives rank {rank} {_article(own)}, not a tuple")
+            raise InputError(f"{function}() gives rank {rank} {article(own)}, not a tuple")
     return by_rank
 
 
@@ -140,7 +134,7 @@ def _array(value: Any, rank: int) -> Array:
     try:
         return np.asarray(value)
     except ValueError:
-        raise InputError(f"expected() gives rank {rank} {_article(value)} that is no array: its rows differ") from None
+        raise InputError(f"expected() gives rank {rank} {article(value)} that is no array: its rows differ") from None
 
 
 def _by_name(kernel: Callable[..., Any], own: Any) -> Any:

@@ -7,8 +7,7 @@ the number of ranks and makes one. It may define ``inputs(ranks, seed)``, the ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, cast
@@ -16,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from crossrank.arrays import Array, check_room, draw, load_arrays
-from crossrank.author import load_module, own_code
+from crossrank.author import article, load_module, own_code
 from crossrank.collective.dtypes import DType, dtype_of
 from crossrank.doors import Source
 from crossrank.errors import InputError, ask
@@ -81,12 +80,12 @@ def read_program_file(source: Source, ranks: int | None, rail: str | None = None
             f"{source.path}: the program is the class {getattr(made, '__name__', '')} as Python has it",
             "decorate it with @pl.program",
         )
-        ask(callable(made), f"{source.path}: the program is {_article(made)}", "decorate a class with @pl.program")
+        ask(callable(made), f"{source.path}: the program is {article(made)}", "decorate a class with @pl.program")
         with own_code(source.path, "a program"):
             made = cast(Any, made)(ranks)
         ask(
             isinstance(made, Program),
-            f"{source.path}: the function that makes the program returned {_article(made)}",
+            f"{source.path}: the function that makes the program returned {article(made)}",
             "return the class that @pl.program decorates",
         )
     inputs, expected = getattr(module, "inputs", None), getattr(module, "expected", None)
@@ -106,19 +105,13 @@ MOST_RANKS = 256
 _TAKES = {"inputs": "(ranks, seed)", "expected": "(ranks, inputs)"}
 
 
-def _article(value: Any) -> str:
-    """A value by its type, in words."""
-    name = type(value).__name__
-    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
-
-
 def _chosen(module: ModuleType, path: str, rail: str | None) -> tuple[Any, str]:
     """The program of a file, or the one of its ``programs`` that is called ``rail``."""
     several = getattr(module, "programs", None)
     if several is None:
         ask(rail is None, f"--rail {rail}: {path} defines one program", "leave it away")
         return module.program, ""
-    ask(isinstance(several, Mapping), f"{path}: programs is {_article(several)}", "map rails to programs")
+    ask(isinstance(several, Mapping), f"{path}: programs is {article(several)}", "map rails to programs")
     ask(several, f"{path}: programs is empty", "map rails to programs")
     names = ", ".join(map(str, several))
     if rail is None and len(several) == 1:
@@ -131,7 +124,7 @@ def _chosen(module: ModuleType, path: str, rail: str | None) -> tuple[Any, str]:
 
 def _inputs(make: Callable[[int, int], Any], path: str, ranks: int) -> Callable[[int], Arguments]:
     def call(seed: int) -> Arguments:
-        with _asking(path):
+        with own_code(path, "a program"):
             return _by_name(make(ranks, seed), "inputs", path)
 
     return call
@@ -139,23 +132,17 @@ def _inputs(make: Callable[[int, int], Any], path: str, ranks: int) -> Callable[
 
 def _expected(make: Callable[[int, Any], Any], path: str, ranks: int) -> Callable[[Arguments], Arguments]:
     def call(inputs: Arguments) -> Arguments:
-        with _asking(path):
+        with own_code(path, "a program"):
             return _by_name(make(ranks, {name: a.copy() for name, a in inputs.items()}), "expected", path)
 
     return call
-
-
-@contextmanager
-def _asking(path: str) -> Iterator[None]:
-    with own_code(path, "a program"):
-        yield
 
 
 def _by_name(found: Any, function: str, path: str) -> Arguments:
     """What one of the file's functions gave, where it is arrays by name."""
     ask(
         isinstance(found, Mapping),
-        f"{path}: {function}() gives {_article(found)}, not a dict",
+        f"{path}: {function}() gives {article(found)}, not a dict",
         "give the host orchestrator's arguments by name",
     )
     arrays = {}

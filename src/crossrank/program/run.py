@@ -14,7 +14,6 @@ import numpy as np
 
 from crossrank.arrays import save_arrays
 from crossrank.compare import Tolerance, compare_given, compare_outputs, is_infinite, is_nan, listed
-from crossrank.errors import InputError
 from crossrank.passes import Pass, PassResult
 from crossrank.program.compiled import CompiledProgram, compile
 from crossrank.program.execute.options import RuntimeOptions
@@ -143,10 +142,7 @@ def run_program_file(
         times.append(elapsed)
     first, last = runs[0], next((r for r in runs[1:] if not _same(runs[0], r)), runs[-1])
     if options.outputs is not None:
-        try:
-            save_arrays(options.outputs, {name: column[0] for name, column in zip(written, last, strict=True)})
-        except OSError as error:
-            raise InputError(f"cannot write {options.outputs}: {error.strerror}") from None
+        save_arrays(options.outputs, {name: column[0] for name, column in zip(written, last, strict=True)})
     within = Tolerance(options.tolerance)
     given = {written.index(name): [array] for name, array in (expected or {}).items()}
     record = compiled.record

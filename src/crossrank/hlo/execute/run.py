@@ -375,10 +375,7 @@ def _save_inputs(path: Path, given: list[ByRank], golden: dict[int, ByRank]) -> 
 
 def keep_outputs(produced: Path, wanted: str) -> None:
     """Copy the outputs that a run has saved to where they are wanted."""
-    try:
-        save_arrays(wanted, load_arrays(str(produced)))
-    except OSError as error:
-        raise InputError(f"cannot write {wanted}: {error.strerror}") from None
+    save_arrays(wanted, load_arrays(str(produced)))
 
 
 def _environment(ranks: int, options: RunOptions) -> dict[str, str]:

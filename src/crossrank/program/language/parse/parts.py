@@ -12,7 +12,7 @@ from crossrank.program.dialect.tensors import ReadOp, WriteOp, shaped
 from crossrank.program.dialect.tiles import StoreOp
 from crossrank.program.language import scalars
 from crossrank.program.language.affine import difference
-from crossrank.program.language.builder import Scalar
+from crossrank.program.language.builder import Scalar, Symbol
 from crossrank.program.language.operands import extent, is_number, of_rank, said, tile, view
 from crossrank.program.types import ArrayType, ShapedType, scalar_type, spelled
 
@@ -68,7 +68,8 @@ def part(body: Expressions, node: ast.Subscript, of: SSAValue) -> Part:
 def _index(body: Expressions, value: Any) -> Scalar:
     if not is_number(value) or isinstance(value, float):
         body.fail(f"an index is an integer, and this is {said(value)}")
-    return value  # type: ignore[no-any-return]
+    assert isinstance(value, (int, Symbol, SSAValue))
+    return value
 
 
 def _range(body: Expressions, item: ast.Slice, of: SSAValue, axis: int) -> tuple[Scalar, Scalar]:
