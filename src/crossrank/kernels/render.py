@@ -6,28 +6,43 @@ from functools import cache
 from pathlib import Path
 from string import Template
 
-from crossrank.collective.dtypes import dtype
+from crossrank.collective.dtypes import DType, dtype
 from crossrank.collective.kinds import Kind, ReduceOp
-from crossrank.kernels.variant import MOVING, Variant
+from crossrank.kernels.variant import MOVING, Code, Variant, reduction
 
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 
-Code = tuple[ReduceOp, str] | None
-
 
 @cache
-def _template(kind: Kind) -> Template:
-    return Template((HERE / "templates" / f"{kind.replace('-', '_')}.cpp.in").read_text(encoding="utf-8"))
+def _template(name: str) -> Template:
+    return Template((HERE / "templates" / f"{name}.cpp.in").read_text(encoding="utf-8"))
 
 
 def render(variant: Variant) -> str:
     """The source of one kernel."""
-    fields = {"symbol": variant.symbol, "title": "bytes", "op": "", "number": ""}
-    if variant.code is not None:
-        op, number = variant.code
+    return _rendered(variant.kind.replace("-", "_"), variant.symbol, variant.code)
+
+
+def render_managed(template: str, op: ReduceOp | None, element: DType) -> tuple[str, str]:
+    """The name of the entry by which programs call a collective, and the source that has it.
+
+    Args:
+        template: of the collective. One that HLO modules have too is the very same source.
+        op: the reduce op; None where nothing is reduced.
+        element: the element type; what moves bytes is the same for all.
+    """
+    code = reduction(op, element)
+    symbol = "_".join(("crossrank", template, *(code or ())))
+    return f"{symbol}_managed", _rendered(template, symbol, code)
+
+
+def _rendered(template: str, symbol: str, code: Code) -> str:
+    fields = {"symbol": symbol, "title": "bytes", "op": "", "number": ""}
+    if code is not None:
+        op, number = code
         fields |= {"title": f"{op}, {number}", "op": op.capitalize(), "number": number.upper()}
-    return _template(variant.kind).substitute(fields)
+    return _template(template).substitute(fields)
 
 
 def render_unit(code: Code) -> str:

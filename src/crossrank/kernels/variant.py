@@ -28,6 +28,25 @@ _ON_PRED = {
     ReduceOp.MINIMUM: ReduceOp.AND,
 }
 
+Code = tuple[ReduceOp, str] | None
+"""A reduction as it is compiled: an op and the name of a number."""
+
+
+def reduction(op: ReduceOp | None, dtype: DType | None) -> Code:
+    """The reduction that computes ``op`` on ``dtype``; None where nothing is reduced.
+
+    What computes the same shares its code: integers wrap and so have no sign but where they are compared, and pred is a
+    byte of 0 or 1.
+    """
+    if op is None or dtype is None:
+        return None
+    name = dtype.name
+    if name == "pred":
+        return _ON_PRED.get(op, op), "u8"
+    if name in _INTEGERS and op not in _ORDERING:
+        return op, f"u{name[1:]}"
+    return op, name
+
 
 def has_kernel(kind: Kind, op: ReduceOp | None, dtype: DType | None) -> bool:
     """Whether a kernel serves ``kind`` with ``op`` on elements of ``dtype``.
@@ -65,23 +84,12 @@ class Variant:
             raise ValueError(f"there is no kernel for {what}")
 
     @property
-    def code(self) -> tuple[ReduceOp, str] | None:
-        """The reduction as it is compiled, an op and the name of a number; None where nothing is reduced.
-
-        Variants that compute the same share their code: integers wrap and so have no sign but where they are compared,
-        and pred is a byte of 0 or 1.
-        """
-        if self.op is None or self.dtype is None:
-            return None
-        name = self.dtype.name
-        if name == "pred":
-            return _ON_PRED.get(self.op, self.op), "u8"
-        if name in _INTEGERS and self.op not in _ORDERING:
-            return self.op, f"u{name[1:]}"
-        return self.op, name
+    def code(self) -> Code:
+        """The reduction as it is compiled; None where nothing is reduced."""
+        return reduction(self.op, self.dtype)
 
     @property
     def symbol(self) -> str:
-        """The name under which the kernel's library exports it; ``_body`` and ``_kernel`` follow it."""
+        """The name under which the kernel's library exports it; ``_body``, ``_kernel`` or ``_managed`` follows."""
         parts = ("crossrank", self.kind.replace("-", "_"), *(self.code or ()))
         return "_".join(parts)

@@ -1,5 +1,5 @@
-// What the built-in collectives share: their arguments (most have operand, result, context), the addresses of all ranks'
-// slices, and the shape arrive, body, leave.
+// What the built-in collectives share: where their operands and results lie, the addresses of all ranks' slices, and the
+// shape arrive, body, leave.
 #pragma once
 #include <memory>
 #include <vector>
@@ -29,10 +29,22 @@ inline View view_of(const Tensor* tensor) {
   return {outer, row};
 }
 
+// One collective at work: the slots of its operands and results, and what there is to know of them.
+struct Call {
+  CommContext* ctx;
+  const Tensor* operand;  // this rank's, whose extents are every rank's
+  uint32_t from = kOperand, into = kResult;
+  uint32_t root = 0;      // of a broadcast
+  bool in_rows = false;   // of a reduce-scatter: a rank's result is its own part of its operand, not a tensor by itself
+};
+
+// The arguments of most of them: operand, result, context.
+inline Call call_of(const Slot* args) { return {args[kContext].context, args[kOperand].tensor}; }
+
 // Whether stores should go past the caches: much is moved, and no result lies where its operand did (that line is
 // here).
-inline bool streams(const CommContext* ctx, uint64_t moved) {
-  return moved > ctx->stream_above && reach(ctx, kResult, 0) != reach(ctx, kOperand, 0);
+inline bool streams(const Call& call, uint64_t moved) {
+  return moved > call.ctx->stream_above && reach(call.ctx, call.into, 0) != reach(call.ctx, call.from, 0);
 }
 
 // The addresses of one slot's slices on all ranks, with room for those that are staged.
@@ -75,20 +87,21 @@ class Slices {
   std::vector<char> room_;
 };
 
-// The SPMD form: every rank calls it. `moved` is what the whole group reads and writes.
-using Body = Status (*)(const Slot* args, uint64_t block, uint64_t blocks);
-
-inline Status body_leave(const Slot* args, CommContext* ctx, uint64_t moved, Body body) {
+// The SPMD form: every rank calls it. `moved` is what the whole group reads and writes; `work(k, n)` does the k-th of n
+// blocks.
+template <class Work>
+inline Status body_leave(CommContext* ctx, uint64_t moved, Work&& work) {
   const uint64_t blocks = blocks_of(moved);
   uint64_t mine = 0;
   for (uint64_t k; (k = claim(ctx, mine)) < blocks;)
-    if (const Status s = body(args, k, blocks)) return s;
+    if (const Status s = work(k, blocks)) return s;
   return barrier(ctx);
 }
 
-inline Status arrive_body_leave(const Slot* args, CommContext* ctx, uint64_t moved, Body body) {
+template <class Work>
+inline Status arrive_body_leave(CommContext* ctx, uint64_t moved, Work&& work) {
   if (const Status s = barrier(ctx)) return s;
-  return body_leave(args, ctx, moved, body);
+  return body_leave(ctx, moved, work);
 }
 
 }  // namespace crossrank
