@@ -6,14 +6,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy.typing as npt
 import pytest
 
+from crossrank.collective import semantics
+from crossrank.collective.kinds import ReduceOp
 from crossrank.files import read_bytes
 from crossrank.hlo.execute.run import RunOptions, RunReport, run_module
 from crossrank.hlo.io import ModuleFile, parse_module, to_text
@@ -122,3 +125,20 @@ def python(code: str, *arguments: str, stdin: str = "", **environment: str) -> s
         timeout=120,
         check=False,
     )
+
+
+def ring_all_reduce(inputs: Sequence[npt.NDArray[Any]], op: ReduceOp) -> npt.NDArray[Any]:
+    """What the ring gives: segment i in the order of the ranks i + 1, i + 2, … i, rounded after each."""
+    rows, ranks, size = [a.reshape(-1) for a in inputs], len(inputs), inputs[0].size
+    step = 1 if inputs[0].itemsize >= 4 else 32 // inputs[0].itemsize
+    bounds = [
+        min(-(-n * size // (ranks * step)) * step if step > 1 else n * size // ranks, size) for n in range(ranks + 1)
+    ]
+    result = rows[0].copy()
+    for n in range(ranks):
+        part = slice(bounds[n], bounds[n + 1])
+        so_far = rows[(n + 1) % ranks][part]
+        for other in range(2, ranks + 1):
+            so_far = semantics.all_reduce([so_far, rows[(n + other) % ranks][part]], op)[0]
+        result[part] = so_far
+    return result.reshape(inputs[0].shape)

@@ -16,6 +16,8 @@ namespace {
 constexpr auto kTick = std::chrono::milliseconds(20);  // cells may be changed by plain stores, of which nobody tells
 constexpr auto kGrace = std::chrono::seconds(1);
 constexpr uint32_t kMostDeferred = 64;
+// More are of no use to kernels that compute, and fewer let those that meet sleep where they need not.
+constexpr uint32_t kThreadsPerCore = 32;
 constexpr uint32_t kGrowth = 16, kMostThreads = 1024;
 
 Elastic& elastic() {
@@ -71,7 +73,7 @@ Engine::Arguments::Arguments(const TaskArguments& given)
 }
 
 Engine::Engine(double limit_s)
-    : limit_s_(limit_s), threads_{false, 4 * uint32_t(cores())}, pool_{true, uint32_t(cores())} {}
+    : limit_s_(limit_s), threads_{false, kThreadsPerCore * uint32_t(cores())}, pool_{true, uint32_t(cores())} {}
 
 void Engine::start() {
   elastic().submit([self = shared_from_this()] { self->watch(); });

@@ -162,7 +162,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
     Status status = kOk;
   };
 
-  // A cell that somebody waits for: a block, or, where that is null, the task alone.
+  // A cell that somebody waits for: a block, or, where that is null, the task alone. Of a meeting it is the first cell
+  // that has not come to its value, and the later ones lie `stride` apart.
   struct Watch {
     Task* task;
     Block* block;
@@ -170,6 +171,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     uint64_t cell;
     int32_t value;
     Compare how;
+    uint64_t stride = 0;
   };
 
   // Of one domain and block number. Each rank may come any number of times; the k-th meeting is over when every rank
@@ -190,6 +192,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   static char* window(const CommContext* ctx, uint32_t slot, uint32_t rank);
   static Cell* cell_at(const CommContext* ctx, uint32_t slot, uint32_t rank, uint64_t index);
   static bool holds(const Cell* cell, int32_t value, Compare how);
+  static const Cell* later(const Cell* cell, Watch& watch);
   static Status read(CommContext*, uint32_t slot, uint32_t rank, Range, void* into);
   static Status write(CommContext*, uint32_t slot, uint32_t rank, Range, const void* from);
   static Status notify(CommContext*, uint32_t slot, uint32_t rank, uint64_t cell, int32_t value, Notify);
@@ -197,6 +200,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   static Status defer(CommContext*, uint32_t slot, uint64_t cell, int32_t value);
   static Status fence(CommContext*);
   static Status barrier(CommContext*);
+  static Status meet(CommContext*, uint32_t slot, uint64_t column, uint64_t stride, int32_t count);
 
   // What a call that need not wait returns: whoever goes on calling is to come to an end.
   Status status() const { return given_up_ ? kGivenUp : kOk; }

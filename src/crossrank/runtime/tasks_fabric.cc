@@ -8,7 +8,7 @@
 
 namespace crossrank {
 
-const Fabric Engine::kFabric = {read, write, notify, wait, defer, fence, barrier, nullptr};
+const Fabric Engine::kFabric = {read, write, notify, wait, defer, fence, barrier, nullptr, meet};
 
 namespace {
 
@@ -49,6 +49,17 @@ Engine::Cell* Engine::cell_at(const CommContext* ctx, uint32_t slot, uint32_t ra
 bool Engine::holds(const Cell* cell, int32_t value, Compare how) {
   const int32_t present = cell->load();
   return how == Compare::kEqual ? present == value : present >= value;
+}
+
+// The next cell of a meeting that has not come to its value, on which the watch is then; null where there is none.
+const Engine::Cell* Engine::later(const Cell* cell, Watch& watch) {
+  if (!watch.stride) return nullptr;
+  const CommContext& ctx = watch.block->contexts[watch.context];
+  const Cell* const first = cell - watch.cell;
+  while ((watch.cell += watch.stride) < ctx.size * watch.stride)
+    if (watch.cell / watch.stride != ctx.rank && !holds(first + watch.cell, watch.value, watch.how))
+      return first + watch.cell;
+  return nullptr;
 }
 
 Status Engine::read(CommContext* ctx, uint32_t slot, uint32_t rank, Range range, void* into) {
@@ -96,6 +107,46 @@ Status Engine::wait(CommContext* ctx, uint32_t slot, uint64_t index, int32_t val
   }
   engine.watches_.emplace(cell, Watch{&block.task, &block, block.launch.block, block.launch.line, context_index(ctx),
                                       slot, index, value, how});
+  return engine.sleep(lock, block);
+}
+
+// One sleep, whoever is missing, and one turn of the lock to tell those that sleep already.
+Status Engine::meet(CommContext* ctx, uint32_t slot, uint64_t column, uint64_t stride, int32_t count) {
+  Block& block = block_of(ctx);
+  Engine& engine = block.engine;
+  const auto mine = [&](uint32_t rank) { return cell_at(ctx, slot, rank, ctx->rank * stride + column); };
+  const auto from = [&](uint32_t peer) { return peer * stride + column; };
+  const Cell* const own = cell_at(ctx, slot, ctx->rank, 0);
+  if (!own) return kBadCall;
+  if (block.task.lane->pool) return bad(ctx, kNeverWaits);
+  for (uint32_t p = 0; p < ctx->size; ++p)
+    if (p != ctx->rank) mine(p)->fetch_add(1);
+  engine.moved();
+  if (engine.watched_) {
+    const Lock lock(engine.mutex_);
+    for (uint32_t p = 0; p < ctx->size; ++p) {
+      if (p == ctx->rank) continue;
+      const auto [first, last] = engine.watches_.equal_range(mine(p));
+      engine.look(first, last);
+    }
+  }
+  const uint64_t first = (ctx->rank == 0) * stride + column;
+  Watch watch{&block.task, &block, block.launch.block, block.launch.line, context_index(ctx),
+              slot, first, count, Compare::kAtLeast, stride};
+  const Cell* missing = ctx->size > 1 ? own + first : nullptr;
+  const auto met = [&] {
+    if (missing && holds(missing, count, watch.how)) missing = later(missing, watch);
+    return !missing;
+  };
+  if (spin_until([&] { return met() || engine.given_up_; }) && met()) return kOk;
+  Lock lock(engine.mutex_);
+  if (engine.given_up_) return kGivenUp;
+  ++engine.watched_;  // as in wait
+  if (met()) {
+    --engine.watched_;
+    return kOk;
+  }
+  engine.watches_.emplace(missing, watch);
   return engine.sleep(lock, block);
 }
 
@@ -180,15 +231,23 @@ void Engine::wake(Block& block, Status status) {
 // Ends the waits that some cells are now right for.
 void Engine::look(Watches::iterator at, Watches::iterator last) {
   std::vector<Watch> right;
+  std::vector<std::pair<const Cell*, Watch>> still;
   while (at != last) {
-    if (!holds(at->first, at->second.value, at->second.how)) {
+    const Cell* cell = at->first;
+    Watch watch = at->second;
+    if (!holds(cell, watch.value, watch.how)) {
       ++at;
       continue;
     }
-    right.push_back(at->second);
     at = watches_.erase(at);
+    if ((cell = later(cell, watch))) {
+      still.emplace_back(cell, watch);
+      continue;
+    }
+    right.push_back(watch);
     --watched_;
   }
+  watches_.insert(still.begin(), still.end());
   for (const Watch& watch : right) {
     if (watch.block) {
       wake(*watch.block, kOk);

@@ -14,10 +14,13 @@ void Engine::record_stuck() {
     std::vector<int64_t> missing;
   };
   std::map<const Task*, std::vector<Row>> rows;
-  for (const auto& [cell, watch] : watches_)
-    rows[watch.task].push_back({watch.block ? WaitKind::kCell : WaitKind::kDeferred, watch.index, watch.line,
-                                watch.context, watch.slot, int64_t(watch.cell), int64_t(watch.how), watch.value,
-                                cell->load(), {}});
+  for (const auto& [first, first_watch] : watches_) {
+    Watch watch = first_watch;
+    for (const Cell* cell = first; cell; cell = later(cell, watch))
+      rows[watch.task].push_back({watch.block ? WaitKind::kCell : WaitKind::kDeferred, watch.index, watch.line,
+                                  watch.context, watch.slot, int64_t(watch.cell), int64_t(watch.how), watch.value,
+                                  cell->load(), {}});
+  }
   for (const auto& [key, barrier] : barriers_)
     for (const Barrier::Guest& guest : barrier.guests) {
       Row row{WaitKind::kBarrier, key.second, guest.block->launch.line, guest.context, 0, 0, 0, 0, 0, {}};

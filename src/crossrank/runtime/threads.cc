@@ -11,7 +11,7 @@
 
 namespace crossrank {
 
-const Fabric ThreadGroup::kFabric = {read, write, notify, wait, nullptr, fence, barrier, claim};
+const Fabric ThreadGroup::kFabric = {read, write, notify, wait, nullptr, fence, barrier, claim, nullptr};
 
 ThreadGroup::ThreadGroup(uint32_t size, uint32_t slots, const Tensor* tensors, uint64_t stream_above, double limit_s,
                          bool staged)

@@ -68,6 +68,9 @@ struct Fabric {
   Status (*barrier)(CommContext*);
   // The next piece of work that no rank has claimed since the last barrier. Null where ranks share no counter.
   uint64_t (*claim)(CommContext*);
+  // Adds 1 to one cell of every peer's signal, and waits until some own cells are at least `count`: those of a column
+  // but the one of this rank, as comm.h says. Null where it is no faster than to notify and to wait for each.
+  Status (*meet)(CommContext*, uint32_t slot, uint64_t column, uint64_t stride, int32_t count);
 };
 
 struct CommContext {

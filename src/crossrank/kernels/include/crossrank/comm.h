@@ -69,6 +69,20 @@ inline Status wait(CommContext* ctx, uint32_t slot, uint64_t cell, int32_t value
   return ctx->fabric->wait(ctx, slot, cell, value, how);
 }
 
+// Tell every peer that this rank has come, and wait for all of them. Their signals are [ranks, stride]: cell
+// [rank, column] of each peer's gets one more, and each own cell [peer, column] must come to `count`.
+inline Status meet(CommContext* ctx, uint32_t slot, uint64_t column, uint64_t stride, int32_t count) {
+  if (ctx->fabric->meet) return ctx->fabric->meet(ctx, slot, column, stride, count);
+  for (uint32_t n = 1; n < ctx->size; ++n)
+    if (const Status s = notify(ctx, slot, (ctx->rank + n) % ctx->size, ctx->rank * stride + column, 1, Notify::kAdd))
+      return s;
+  for (uint32_t n = 1; n < ctx->size; ++n) {
+    const uint64_t cell = (ctx->rank + n) % ctx->size * stride + column;
+    if (const Status s = wait(ctx, slot, cell, count, Compare::kAtLeast)) return s;
+  }
+  return kOk;
+}
+
 // Let the task that this kernel runs for be over only when the own cell is at least `value`; returns at once.
 inline Status defer(CommContext* ctx, uint32_t slot, uint64_t cell, int32_t value) {
   return ctx->fabric->defer ? ctx->fabric->defer(ctx, slot, cell, value) : kBadCall;

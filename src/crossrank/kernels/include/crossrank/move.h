@@ -56,11 +56,11 @@ struct At {
 
 // Own memory to a rank's argument.
 inline Status deliver(CommContext* ctx, At to, const char* from, uint64_t bytes, bool streamed) {
-  if (char* at = reach(ctx, to.slot, to.rank)) {
-    copy(at + to.offset, from, bytes, streamed);
-    return kOk;
-  }
-  return put(ctx, to.slot, to.rank, {to.offset, bytes}, from);
+  char* const at = reach(ctx, to.slot, to.rank);
+  if (!at) return put(ctx, to.slot, to.rank, {to.offset, bytes}, from);
+  for (uint64_t done = 0; done < bytes; done += kOneCopy)
+    copy(at + to.offset + done, from + done, kOneCopy < bytes - done ? kOneCopy : bytes - done, streamed);
+  return kOk;
 }
 
 // One rank's argument to another's.
