@@ -32,6 +32,8 @@ APART = [
     ("hlo/passes", "hlo/execute"),
     ("program/analysis", "program/passes"),
     ("program/passes", "program/execute"),
+    ("program/passes", "program/cost"),
+    ("program/execute", "program/cost"),
 ]
 """Within a package: the first imports nothing of the second."""
 

@@ -171,9 +171,13 @@ def test_opt_writes_what_run_reads(capsys: pytest.CaptureFixture[str], shift: Pa
         f"// after {p}"
         for p in (
             "lower-composite-ops",
+            "fuse-create-assemble-to-slice",
+            "lower-l2-tensor-collectives",
             "legalize-spmd-launches",
             "derive-call-directions",
+            "synthesize-allreduce-signals",
             "materialize-comm-domain-scopes",
+            "lower-host-tensor-collectives",
             "materialize-dist-tensor-ctx",
             "insert-comm-fence",
         )
@@ -210,6 +214,58 @@ def test_inspect_shows_functions_windows_and_what_ranks_say(capsys: pytest.Captu
     assert "inboxes" in out
 
 
+EXCHANGE = str(Path(__file__).parents[2] / "examples" / "exchange_pipeline.py")
+
+
+@pytest.mark.parametrize(
+    ("rail", "said"),
+    [("host", ("HOST", 1, 1)), ("chip", ("CHIP", 0, 1)), ("incore", ("InCore", 0, 0))],
+)
+def test_inspect_shows_what_becomes_of_a_collective(
+    capsys: pytest.CaptureFixture[str], rail: str, said: tuple[str, int, int]
+) -> None:
+    found = as_json(capsys, "inspect", EXCHANGE, "--ranks", "2", "--rail", rail)
+    (entry,) = found["collectives"]
+    assert (entry["rail"], entry["dispatches"], entry["tasks"]) == said
+    assert (entry["blocks"], entry["core_num"], entry["domain"]) == ([1], None, "comm_d0 (all)")
+    assert set(entry["windows"]) == {"stage_buf", "data_buf", "signal_buf", "counts_buf", "recv_buf"}
+    assert found["cost"]["total"]["dispatches"] == 2 * (3 if rail == "host" else 1)
+    assert (found["warnings"], found["rails"]) == ([], [])
+
+
+def test_inspect_shows_what_a_pass_refuses(capsys: pytest.CaptureFixture[str], shift: Path) -> None:
+    changed(shift, ("(r + 1) % pld.world_size(), device=r", "(r + 1) % pld.world_size(), device=r + 1"))
+    found = as_json(capsys, "inspect", str(shift), "--ranks", "2")
+    assert [e["op"] for e in found["collectives"]] == ["remote_store", "notify", "wait"]
+    (warning,) = found["warnings"]
+    assert "dispatch of chip: device= expression must be ConstInt" in warning
+    assert found["cost"] is None
+    status, out, err = crossrank(capsys, "inspect", str(shift), "--ranks", "2")
+    assert (status, "remote_store" in out, "device= expression" in " ".join(err.split())) == (0, True, True)
+
+
+def test_the_cheapest_rail_is_picked(capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "run", EXCHANGE, "--ranks", "2", "--rail", "auto", "--iters", "1")
+    costs = {rail["rail"]: rail["cost"]["estimated_ms"] for rail in found["rails"]}
+    assert found["rail"] == min(costs, key=lambda rail: costs[rail]) == "incore"
+    assert found["cost"]["estimated_ms"] == costs["incore"]
+    assert (found["blocks"], found["launched"]) == ({"exchange": [1]}, {"exchange": 2})
+    _, out, _ = crossrank(capsys, "run", EXCHANGE, "--ranks", "2", "--rail", "auto", "--iters", "1")
+    (line,) = [line for line in out.splitlines() if line.startswith("rail ")]
+    assert line.startswith("rail incore: ")
+    assert line.replace(f"{costs['host']:.1f} ms", "X").endswith(
+        f"(1 dispatch, 1 task a rank); host X, chip {costs['chip']:.2f} ms"
+    )
+    _, out, _ = crossrank(capsys, "inspect", EXCHANGE, "--ranks", "2", "--rail", "auto")
+    assert [line.split()[0] for line in out.split("a run")[1].splitlines()[1:]] == ["host", "chip", "incore"]
+
+
+def test_check_looks_at_all_rails(capsys: pytest.CaptureFixture[str], shift: Path) -> None:
+    changed(shift, ("program = Shift", "programs = {'good': Shift, 'bad': lambda ranks: 1 / 0}"))
+    (found,) = as_json(capsys, "check", str(shift), "--ranks", "2", "--rail", "auto")["findings"]
+    assert found["message"].endswith("ZeroDivisionError: division by zero (rail bad)")
+
+
 HANGS = {
     "nobody notifies": (
         ("value=1, op", "value=0, op"),
@@ -237,11 +293,17 @@ def test_check_finds_what_cannot_be(capsys: pytest.CaptureFixture[str], shift: P
     assert [int(f["where"].split(":")[-2]) for f in found] == lines
 
 
-def test_check_finds_a_collective_that_is_not_lowered(capsys: pytest.CaptureFixture[str], shift: Path) -> None:
-    changed(shift, ("        return self.step(", "        pld.tensor.barrier(signal)\n        return self.step("))
+def test_check_finds_a_collective_that_cannot_be_lowered(capsys: pytest.CaptureFixture[str], shift: Path) -> None:
+    changed(
+        shift,
+        (
+            "        return self.step(",
+            "        pld.tensor.allreduce(inbox[0:1, 0:4], signal)\n        return self.step(",
+        ),
+    )
     found = as_json(capsys, "check", str(shift), "--ranks", "2")["findings"]
-    assert [(f["kind"], f["message"]) for f in found] == [
-        ("execute", "pld.tensor.barrier in function 'chip' was not lowered")
+    assert [(f["kind"], f["message"].partition(":")[0]) for f in found] == [
+        ("lower-l2-tensor-collectives", "operand target is not provably packed")
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -14,11 +13,13 @@ import crossrank.program.language as pl
 import crossrank.program.language.distributed as pld
 from crossrank.collective import semantics
 from crossrank.collective.dtypes import dtype_of
+from crossrank.errors import RunError
 from crossrank.passes import parse_passes, pipeline, run_passes
 from crossrank.program import CompiledProgram, compile
 from crossrank.program.kinds import ReduceOp
 from crossrank.program.language.dtypes import DataType
 from crossrank.program.program import Program
+from tests.support import ring_all_reduce
 
 Array = npt.NDArray[Any]
 
@@ -110,23 +111,6 @@ def compiled(program: Program, ranks: int, protocol: str = "newest") -> Compiled
     return compile(lowered(program, protocol), ranks=ranks, passes=[])
 
 
-def ring_all_reduce(inputs: Sequence[Array], op: ReduceOp) -> Array:
-    """What the ring gives: segment i in the order of the ranks i + 1, i + 2, … i, rounded after each."""
-    ranks, size = len(inputs), inputs[0].size
-    step = 1 if inputs[0].itemsize >= 4 else 32 // inputs[0].itemsize
-    bounds = [
-        min(-(-n * size // (ranks * step)) * step if step > 1 else n * size // ranks, size) for n in range(ranks + 1)
-    ]
-    result = inputs[0].copy()
-    for n in range(ranks):
-        part = np.s_[..., bounds[n] : bounds[n + 1]]
-        so_far = inputs[(n + 1) % ranks][part]
-        for other in range(2, ranks + 1):
-            so_far = semantics.all_reduce([so_far, inputs[(n + other) % ranks][part]], op.collective)[0]
-        result[part] = so_far
-    return result
-
-
 def drawn(rng: np.random.Generator, shape: tuple[int, ...], of: DataType) -> Array:
     element, type = dtype_of(of.element.numpy), of.element.numpy
     if not element.is_float:
@@ -163,7 +147,7 @@ def test_all_reduce(of: DataType, ops: tuple[ReduceOp, ...], cases: list[tuple[i
         compiled(reductions(of, ops), ranks)(x, out, left, left_ring)
         with np.errstate(all="ignore"):
             for n, op in enumerate(ops):
-                mesh, ring = semantics.all_reduce(list(x), op.collective)[0], ring_all_reduce(list(x), op)
+                mesh, ring = semantics.all_reduce(list(x), op.collective)[0], ring_all_reduce(list(x), op.collective)
                 for rank in range(ranks):
                     assert same(out[rank, 2 * n : 2 * n + 1], mesh), (ranks, size, op, "mesh", rank)
                     assert same(out[rank, 2 * n + 1 : 2 * n + 2], ring), (ranks, size, op, "ring", rank)
@@ -301,7 +285,7 @@ def test_other_collectives(ranks: int) -> None:
 
 @cache
 def ragged(ranks: int, capacity: int) -> Program:
-    """Rounds of all-to-all-v, with counts in a window and in a plain tensor in turn, on one signal."""
+    """Rounds on one signal: all-to-all-v with counts in a window, in a plain tensor, and with an index."""
     rows = ranks * capacity
 
     @pl.program
@@ -311,8 +295,9 @@ def ragged(ranks: int, capacity: int) -> Program:
             self,
             x: pl.Tensor[[R, rows, S], pl.INT16],
             counts: pl.Tensor[[R, ranks], pl.INT32],
-            got: pl.Out[pl.Tensor[[2, R, rows, S], pl.INT16]],
-            seen: pl.Out[pl.Tensor[[2, R, ranks, 1], pl.INT32]],
+            index: pl.Tensor[[R, rows], pl.INT32],
+            got: pl.Out[pl.Tensor[[3, R, rows, S], pl.INT16]],
+            seen: pl.Out[pl.Tensor[[3, R, ranks, 1], pl.INT32]],
             to: pl.InOut[pld.DistributedTensor[[rows, S], pl.INT16]],
             shown: pl.InOut[pld.DistributedTensor[[ranks], pl.INT32]],
             recv: pl.InOut[pld.DistributedTensor[[ranks, 1], pl.INT32]],
@@ -333,6 +318,10 @@ def ragged(ranks: int, capacity: int) -> Program:
                 count = seen[1, n]
                 count = pld.tensor.get(count, me, recv)
                 cells = pld.tensor.barrier(cells)
+                to = pld.tensor.indexed_all_to_all_v(x[n], to, cells, shown, seen[2, n], index[n])
+                here = got[2, n]
+                here = pld.tensor.get(here, me, to, chunk_cols=64)
+                cells = pld.tensor.barrier(cells)
             return got, seen
 
         @pl.function(type=pl.FunctionType.Orchestration)
@@ -340,22 +329,24 @@ def ragged(ranks: int, capacity: int) -> Program:
             self,
             x: pl.Tensor[[R, rows, S], pl.INT16],
             counts: pl.Tensor[[R, ranks], pl.INT32],
-            got: pl.Out[pl.Tensor[[2, R, rows, S], pl.INT16]],
-            seen: pl.Out[pl.Tensor[[2, R, ranks, 1], pl.INT32]],
+            index: pl.Tensor[[R, rows], pl.INT32],
+            got: pl.Out[pl.Tensor[[3, R, rows, S], pl.INT16]],
+            seen: pl.Out[pl.Tensor[[3, R, ranks, 1], pl.INT32]],
             to: pl.InOut[pld.DistributedTensor[[rows, S], pl.INT16]],
             shown: pl.InOut[pld.DistributedTensor[[ranks], pl.INT32]],
             recv: pl.InOut[pld.DistributedTensor[[ranks, 1], pl.INT32]],
             cells: pl.InOut[pld.DistributedTensor[[ranks, 1], pl.INT32]],
         ):
-            return self.rounds(x, counts, got, seen, to, shown, recv, cells)
+            return self.rounds(x, counts, index, got, seen, to, shown, recv, cells)
 
         @pl.function(level=pl.Level.HOST, role=pl.Role.Orchestrator)
         def host(
             self,
             x: pl.Tensor[[ranks, R, rows, S], pl.INT16],
             counts: pl.Tensor[[ranks, R, ranks], pl.INT32],
-            got: pl.Out[pl.Tensor[[ranks, 2, R, rows, S], pl.INT16]],
-            seen: pl.Out[pl.Tensor[[ranks, 2, R, ranks, 1], pl.INT32]],
+            index: pl.Tensor[[ranks, R, rows], pl.INT32],
+            got: pl.Out[pl.Tensor[[ranks, 3, R, rows, S], pl.INT16]],
+            seen: pl.Out[pl.Tensor[[ranks, 3, R, ranks, 1], pl.INT32]],
         ):
             to_buf = pld.alloc_window_buffer(rows * S * 2)
             shown_buf = pld.alloc_window_buffer(ranks * 4)
@@ -366,7 +357,7 @@ def ragged(ranks: int, capacity: int) -> Program:
                 shown = pld.window(shown_buf, [ranks], dtype=pl.INT32)
                 recv = pld.window(recv_buf, [ranks, 1], dtype=pl.INT32)
                 cells = pld.window(cells_buf, [ranks, 1], dtype=pl.INT32)
-                self.chip(x[r], counts[r], got[r], seen[r], to, shown, recv, cells, device=r)
+                self.chip(x[r], counts[r], index[r], got[r], seen[r], to, shown, recv, cells, device=r)
             return got, seen
 
     return Ragged
@@ -381,9 +372,10 @@ def test_all_to_all_v(ranks: int, capacity: int, protocol: str) -> None:
     for rounds, size in ((5, 7), (1, 3000)):
         x = drawn(rng, (ranks, rounds, ranks * capacity, size), pl.INT16)
         counts = rng.integers(-2, capacity + 3, (ranks, rounds, ranks)).astype(np.int32)
-        got = np.empty((ranks, 2, *x.shape[1:]), np.int16)
-        seen = np.empty((ranks, 2, rounds, ranks, 1), np.int32)
-        compiled(ragged(ranks, capacity), ranks, protocol)(x, counts, got, seen)
+        index = rng.integers(0, ranks * capacity, (ranks, rounds, ranks * capacity)).astype(np.int32)
+        got = np.empty((ranks, 3, *x.shape[1:]), np.int16)
+        seen = np.empty((ranks, 3, rounds, ranks, 1), np.int32)
+        compiled(ragged(ranks, capacity), ranks, protocol)(x, counts, index, got, seen)
         blocks = x.reshape(ranks, rounds, ranks, capacity, size)
         clamped = counts.clip(0, capacity)
         for rank in range(ranks):
@@ -392,6 +384,26 @@ def test_all_to_all_v(ranks: int, capacity: int, protocol: str) -> None:
                 for src in range(ranks):
                     moved = clamped[src, n, rank] if protocol == "newest" else capacity
                     so_far[src, :moved] = blocks[src, n, rank, :moved]
-                for turn in range(2):
+                for turn in range(3):
+                    for src in range(ranks) if turn == 2 else ():
+                        picked = index[src, n, rank * capacity :][: clamped[src, n, rank]]
+                        so_far[src, : len(picked)] = x[src, n, picked]
                     assert np.array_equal(seen[rank, turn, n, :, 0], clamped[:, n, rank])
                     assert np.array_equal(got[rank, turn, n].reshape(so_far.shape), so_far)
+
+
+@pytest.mark.parametrize("entry", [-1, 6])
+def test_an_index_that_is_none(entry: int) -> None:
+    """Of one of 6 rows, in an entry that counts."""
+    x, counts = np.zeros((2, 1, 6, 4), np.int16), np.full((2, 1, 2), 2, np.int32)
+    index, got, seen = (
+        np.zeros((2, 1, 6), np.int32),
+        np.zeros((2, 3, 1, 6, 4), np.int16),
+        np.zeros((2, 3, 1, 2, 1), "i4"),
+    )
+    index[1, 0, [2, 5]] = entry  # behind the 2 that are sent
+    compiled(ragged(2, 3), 2)(x, counts, index, got, seen)
+    index[1, 0, 4] = entry
+    what = rf"rounds on rank 1: pld.tensor.put reads rows {entry}..{entry + 1} of x, which has "
+    with pytest.raises(RunError, match=what):
+        compiled(ragged(2, 3), 2)(x, counts, index, got, seen)

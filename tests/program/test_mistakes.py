@@ -56,6 +56,17 @@ def a_function(kind: str, body: str) -> str:
 
 
 ORCHESTRATION, HOST = "type=pl.FunctionType.Orchestration", "level=pl.Level.HOST, role=pl.Role.Orchestrator"
+REDUCED = "w = pld.tensor.allreduce(w, s)"
+TWICE = "s = pld.window(data, [pld.world_size(), 1], dtype=pl.INT32)\n"
+SHARED = (
+    "pld.tensor.allreduce src and signal must be different window allocations (two pld.window views over the same "
+    "alloc_window_buffer are a cross-process data race under in-kernel TPUT/notify)"
+)
+ELSEWHERE = {
+    "more": a_function(ORCHESTRATION, "pass").replace(PARAMS, PARAMS.partition(", s:")[0]),
+    "host": "self.other(x[r], w, device=1)\nself.chip(x[r], w, s, device=0)",
+}
+APART = "pld.tensor.allreduce window buffers must resolve to the same comm-domain scope"
 STATIC = {
     "a chip function calls a chip function": (
         {"more": a_function(ORCHESTRATION, "pass"), "chip": "self.other(x, w, s)"},
@@ -72,15 +83,18 @@ STATIC = {
         "def host",
         "program P has two HOST orchestrators: other, host",
     ),
-    "a collective of the host": (
-        {"host": "s = pld.tensor.barrier(s)\n" + DISPATCH},
-        "pld.tensor.barrier",
-        "pld.tensor.barrier in function 'host' was not lowered",
+    "a tensor of the host where a window is wanted": (
+        {"host": f"{DISPATCH}\npld.tensor.all_to_all(x[r], w, s)"},
+        "pld.tensor.all_to_all",
+        "pld.tensor.all_to_all input must be a window-bound DistributedTensor (a view of an alloc_window_buffer) when "
+        "called from a HOST orchestrator; a plain Tensor or an unbound DistributedTensor parameter is only supported "
+        "on the InCore composite path",
     ),
-    "a collective of a chip": (
-        {"chip": "w = pld.tensor.allreduce(w, s)"},
+    "a collective of a chip on columns": (
+        {"chip": "w = pld.tensor.allreduce(w[0:4, 0:4], s)"},
         "pld.tensor.allreduce",
-        "pld.tensor.allreduce in function 'chip' was not lowered",
+        "operand target is not provably packed: a slice of dimension 1 of DistributedTensor[[4, 8], BF16]; only of the "
+        "leading one it is packed (p.py:12:34)",
     ),
     "a word of kernels in a chip function": (
         {"chip": "pld.tensor.put(w, 0, x)"},
@@ -125,6 +139,16 @@ STATIC = {
         "pld.tensor.all_to_all_v input and target must be different windows, but the same expression was passed for "
         "both",
     ),
+    "one window twice, on the host": ({"host": f"{DISPATCH}\n{TWICE}{REDUCED}"}, "pld.tensor.allreduce", SHARED),
+    "one window twice, on a chip": ({"chip": REDUCED, "host": TWICE + DISPATCH}, "pld.tensor.allreduce", SHARED),
+    "one window twice, in a kernel": ({"kernel": REDUCED, "host": TWICE + DISPATCH}, "pld.tensor.allreduce", SHARED),
+    "two domains, on the host": (
+        {**ELSEWHERE, "host": f"{ELSEWHERE['host']}\n{REDUCED}"},
+        "pld.tensor.allreduce",
+        APART,
+    ),
+    "two domains, on a chip": ({**ELSEWHERE, "chip": REDUCED}, "pld.tensor.allreduce", APART),
+    "two domains, in a kernel": ({**ELSEWHERE, "kernel": REDUCED}, "pld.tensor.allreduce", APART),
     "bf16 added where cores cannot": (
         {"kernel": "w = pld.tensor.put(w, 0, x, atomic=pld.AtomicType.Add)"},
         "pld.tensor.put",

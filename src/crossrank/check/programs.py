@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from crossrank.doors import Source
 from crossrank.errors import InputError
@@ -11,12 +12,10 @@ from crossrank.findings import Finding
 from crossrank.passes import pipeline, run_passes
 from crossrank.program.analysis.discipline import lapses
 from crossrank.program.analysis.world import unfit
-from crossrank.program.codegen.build import CompiledKernel, never_waits
-from crossrank.program.codegen.kernel import kernel_source
-from crossrank.program.codegen.slots import slots_of
+from crossrank.program.codegen.build import sources_of
 from crossrank.program.compiled import PIPELINE
 from crossrank.program.execute.run import Callees
-from crossrank.program.files import read_program_file
+from crossrank.program.files import AUTO, read_program_file, read_program_files
 from crossrank.program.language.parse.faults import collecting
 from crossrank.program.program import Program, place
 
@@ -26,11 +25,13 @@ _PLACED = re.compile(r"(?P<where>\S+:\d+:\d+): (?P<what>.*)", re.S)
 def check_program(source: Source, ranks: int | None, rail: str | None = None) -> list[Finding]:
     """What the parser, the verifiers, the passes and the generation of code find in a program, for so many ranks.
 
-    The parser goes on behind a fault; a pass does not.
+    The parser goes on behind a fault; a pass does not. With the rail ``auto`` all programs of the file are checked.
 
     Raises:
         InputError: the file defines no program, or its own Python fails.
     """
+    if rail == AUTO and (several := _rails(source, ranks)):
+        return _checked_rails(source, ranks, several)
     with collecting() as faults:
         try:
             file = read_program_file(source, ranks, rail)
@@ -39,6 +40,31 @@ def check_program(source: Source, ranks: int | None, rail: str | None = None) ->
                 raise
             return [_finding("program", fault) for fault in faults or [error]]
     return [*_of_author(file.program, file.ranks), *_of_passes(file.program.clone())]
+
+
+def _rails(source: Source, ranks: int | None) -> list[str]:
+    """The names of a file's programs; none, where it has one, or they cannot be told."""
+    try:
+        names = list(read_program_files(source, ranks))
+    except InputError:
+        return []
+    return [] if AUTO in names else [name for name in names if name]
+
+
+def _checked_rails(source: Source, ranks: int | None, rails: list[str]) -> list[Finding]:
+    """What is found on any rail; what is not found on all of them says on which."""
+    found: dict[Finding, list[str]] = {}
+    for rail in rails:
+        try:
+            findings = check_program(source, ranks, rail)
+        except InputError as error:  # of the Python that makes it
+            findings = [_finding("program", error)]
+        for finding in findings:
+            found.setdefault(finding, []).append(rail)
+    return [
+        finding if on == rails else replace(finding, message=f"{finding.message} (rail {', '.join(on)})")
+        for finding, on in found.items()
+    ]
 
 
 def _of_author(program: Program, ranks: int) -> Iterator[Finding]:
@@ -59,15 +85,11 @@ def _of_passes(program: Program) -> Iterator[Finding]:
         except InputError as error:
             yield _finding(p.name, error)
             return
-    kernels = {}
-    for function in program.functions:
-        if function.is_kernel and function.has_body:
-            try:
-                source = kernel_source(program, function.name)
-                kernels[function.name] = CompiledKernel(0, slots_of(function), never_waits(function), source)
-            except InputError as error:
-                yield _finding("codegen", error)
-                return
+    try:
+        kernels = sources_of(program)
+    except InputError as error:
+        yield _finding("codegen", error)
+        return
     try:
         Callees(program, kernels)  # HOST and CHIP bodies, which nobody runs here
     except InputError as error:

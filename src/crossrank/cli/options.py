@@ -40,7 +40,11 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=count, metavar="N", help="number of ranks, for a file that does not say")
     lnc = parser.add_argument("--lnc", type=positive_count, metavar="L", help="cores of a rank, of a kernel")
     only(Door.INSTR, parser, lnc)
-    rail = parser.add_argument("--rail", metavar="NAME", help="which program, of a file that defines several")
+    rail = parser.add_argument(
+        "--rail",
+        metavar="NAME",
+        help="which program, of a file that defines several; auto: the cheapest, or all (check)",
+    )
     only(Door.PROGRAM, parser, rail)
 
 

@@ -12,11 +12,11 @@ from crossrank.cli.text import rewrite_text
 from crossrank.doors import Source
 from crossrank.findings import Finding
 from crossrank.passes import Pass
-from crossrank.program.files import read_program_file
-from crossrank.program.inventory import functions, inventory, measure, totals, windows
-from crossrank.program.run import ProgramOptions, run_program_file
+from crossrank.program.cost.rails import read_rail
+from crossrank.program.inventory import ProgramInventory, measure
+from crossrank.program.run import ProgramOptions, run_program_source
 from crossrank.report import terminal
-from crossrank.report.program import show_program_inventory, show_program_run
+from crossrank.report.program import show_choice, show_program_inventory, show_program_run
 
 
 def run(arguments: argparse.Namespace, source: Source, passes: list[Pass[Any]]) -> int:
@@ -31,18 +31,19 @@ def run(arguments: argparse.Namespace, source: Source, passes: list[Pass[Any]]) 
         repeats=max(arguments.iters, 1),
     )
     with terminal.progress() as progress:
-        file = read_program_file(source, arguments.ranks, arguments.rail)
-        report = run_program_file(file, passes, options, progress)
+        report = run_program_source(source, arguments.ranks, arguments.rail, passes, options, progress)
     return tell(arguments, report, show_program_run)
 
 
 def opt(arguments: argparse.Namespace, source: Source, passes: list[Pass[Any]]) -> int:
     """Rewrite a program; 0."""
-    program = read_program_file(source, arguments.ranks, arguments.rail).program.clone()
+    file, rails = read_rail(source, arguments.ranks, arguments.rail)
+    if rails:
+        show_choice(rails, file.rail, stderr=True)
     return rewrite_text(
         arguments,
         source,
-        program,
+        file.program.clone(),
         passes,
         measure=measure,
         key="program",
@@ -53,22 +54,12 @@ def opt(arguments: argparse.Namespace, source: Source, passes: list[Pass[Any]]) 
 
 def inspect(arguments: argparse.Namespace, source: Source) -> int:
     """Inspect a program; 0."""
-    file = read_program_file(source, arguments.ranks, arguments.rail)
-    entries = inventory(file.program)
+    file, rails = read_rail(source, arguments.ranks, arguments.rail)
+    found = ProgramInventory.of(file, rails)
     if arguments.json:
-        found = {
-            "file": file.path,
-            "program": file.program.name,
-            "rail": file.rail,
-            "ranks": file.ranks,
-            "functions": functions(file.program),
-            "windows": windows(file.program),
-            "collectives": [e.as_dict() for e in entries],
-            "totals": totals(entries),
-        }
-        print(json.dumps(found, indent=2))
+        print(json.dumps(found.as_dict(), indent=2))
     else:
-        show_program_inventory(file, entries)
+        show_program_inventory(found)
     return 0
 
 

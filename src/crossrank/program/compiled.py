@@ -28,6 +28,7 @@ from crossrank.program.execute.run import Callees, Record, Run
 from crossrank.program.execute.scalars import plain
 from crossrank.program.execute.views import Array, View, Window
 from crossrank.program.kinds import AtomicType, Direction
+from crossrank.program.passes.lower_host_tensor_collectives import LowerHostTensorCollectives
 from crossrank.program.program import Param, Program, where
 from crossrank.program.types import ShapedType, is_float, is_scalar, spelled
 from crossrank.runtime.tasks import Engine
@@ -159,7 +160,7 @@ def compile(
         config = replace(config, device_ids=range(ranks))
     found = options or options_of(platform)
     clone = program.clone()
-    results = run_passes(clone, _passes(analyze_auto_scopes_for_deps) if passes is None else passes)
+    results = run_passes(clone, _passes(analyze_auto_scopes_for_deps, found.aiv_cores) if passes is None else passes)
     if not found.adds_bf16:
         _ask_no_bf16_added(clone)
     kernels = build_kernels(clone, progress)
@@ -187,8 +188,10 @@ def _ask_no_bf16_added(program: Program) -> None:
             )
 
 
-def _passes(derive_dependencies: bool) -> list[Pass[Program]]:
-    found = pipeline(PIPELINE)
+def _passes(derive_dependencies: bool, aiv_cores: int) -> list[Pass[Program]]:
+    found = [
+        replace(p, aiv_cores=aiv_cores) if isinstance(p, LowerHostTensorCollectives) else p for p in pipeline(PIPELINE)
+    ]
     if derive_dependencies:
         after = next(n for n, p in enumerate(found, 1) if p.name == "derive-call-directions")
         found[after:after] = parse_passes("auto-derive-task-dependencies")

@@ -51,6 +51,10 @@ class ProgramFile:
     expected: Callable[[Arguments], Arguments] | None = None
 
 
+AUTO = "auto"
+"""In place of a rail's name: whichever program costs least."""
+
+
 def read_program_file(source: Source, ranks: int | None, rail: str | None = None) -> ProgramFile:
     """The program of a file.
 
@@ -62,40 +66,75 @@ def read_program_file(source: Source, ranks: int | None, rail: str | None = None
     Raises:
         InputError: what the file's own code raised, with its line, or what it does not define as it should.
     """
+    number = _ask_ranks(source, ranks)
+    if not source.python:
+        ask(rail in (None, AUTO), f"--rail {rail}: {source.path} is the text of one program", "leave it away")
+        return ProgramFile(source.path, read_program((python_text(source.data) or ""), source.path), number)
+    module = _module(source)
+    made, rail = _chosen(module, source.path, rail)
+    return _program_file(module, made, source.path, number, rail)
+
+
+def read_program_files(source: Source, ranks: int | None) -> dict[str, ProgramFile | InputError]:
+    """All programs of a file by the names of their rails, or what is wrong with them; one program has the name ``""``.
+
+    Raises:
+        InputError: the file's own code raised something, or defines no programs.
+    """
+    number = _ask_ranks(source, ranks)
+    module = _module(source) if source.python else None
+    if module is None or getattr(module, "programs", None) is None:
+        return {"": read_program_file(source, ranks)}
+    found: dict[str, ProgramFile | InputError] = {}
+    for name, made in _programs(module, source.path).items():
+        try:
+            found[name] = _program_file(module, made, source.path, number, name)
+        except InputError as error:
+            found[name] = error
+    return found
+
+
+def _ask_ranks(source: Source, ranks: int | None) -> int:
     if ranks is None:
         raise InputError(f"{source.path} does not say how many ranks it runs on", "say it: --ranks N")
     ask(1 <= ranks <= MOST_RANKS, f"--ranks {ranks}: a program runs on 1 to {MOST_RANKS} ranks")
-    if not source.python:
-        ask(rail is None, f"--rail {rail}: {source.path} is the text of one program", "leave it away")
-        return ProgramFile(source.path, read_program((python_text(source.data) or ""), source.path), ranks)
+    return ranks
+
+
+def _module(source: Source) -> ModuleType:
+    """A file's own code, run."""
     install()
     module = load_module(source.data, source.path, "a program")
     for name in ("inputs", "expected"):
         given = getattr(module, name, None)
         ask(given is None or callable(given), f"{source.path}: {name} is no function", f"define {name}{_TAKES[name]}")
-    made, rail = _chosen(module, source.path, rail)
+    return module
+
+
+def _program_file(module: ModuleType, made: Any, path: str, ranks: int, rail: str) -> ProgramFile:
+    """A program as the file has it: made, where it is a function that makes one."""
     if not isinstance(made, Program):
         ask(
             not isinstance(made, type),
-            f"{source.path}: the program is the class {getattr(made, '__name__', '')} as Python has it",
+            f"{path}: the program is the class {getattr(made, '__name__', '')} as Python has it",
             "decorate it with @pl.program",
         )
-        ask(callable(made), f"{source.path}: the program is {article(made)}", "decorate a class with @pl.program")
-        with own_code(source.path, "a program"):
-            made = cast(Any, made)(ranks)
+        ask(callable(made), f"{path}: the program is {article(made)}", "decorate a class with @pl.program")
+        with own_code(path, "a program"):
+            made = made(ranks)
         ask(
             isinstance(made, Program),
-            f"{source.path}: the function that makes the program returned {article(made)}",
+            f"{path}: the function that makes the program returned {article(made)}",
             "return the class that @pl.program decorates",
         )
     inputs, expected = getattr(module, "inputs", None), getattr(module, "expected", None)
     return ProgramFile(
-        source.path,
+        path,
         cast(Program, made),
         ranks,
         rail,
-        None if inputs is None else _inputs(inputs, source.path, ranks),
-        None if expected is None else _expected(expected, source.path, ranks),
+        None if inputs is None else _inputs(inputs, path, ranks),
+        None if expected is None else _expected(expected, path, ranks),
     )
 
 
@@ -107,19 +146,25 @@ _TAKES = {"inputs": "(ranks, seed)", "expected": "(ranks, inputs)"}
 
 def _chosen(module: ModuleType, path: str, rail: str | None) -> tuple[Any, str]:
     """The program of a file, or the one of its ``programs`` that is called ``rail``."""
-    several = getattr(module, "programs", None)
-    if several is None:
-        ask(rail is None, f"--rail {rail}: {path} defines one program", "leave it away")
+    if getattr(module, "programs", None) is None:
+        ask(rail in (None, AUTO), f"--rail {rail}: {path} defines one program", "leave it away")
         return module.program, ""
-    ask(isinstance(several, Mapping), f"{path}: programs is {article(several)}", "map rails to programs")
-    ask(several, f"{path}: programs is empty", "map rails to programs")
-    names = ", ".join(map(str, several))
+    several = _programs(module, path)
+    names = ", ".join(several)
     if rail is None and len(several) == 1:
-        rail = str(next(iter(several)))
+        rail = next(iter(several))
     if rail is None:
-        raise InputError(f"{path} defines several programs: {names}", "pick one: --rail NAME")
+        raise InputError(f"{path} defines several programs: {names}", f"pick one: --rail NAME, or --rail {AUTO}")
     ask(rail in several, f"--rail {rail}: {path} has {names}", "pick one of these")
     return several[rail], rail
+
+
+def _programs(module: ModuleType, path: str) -> dict[str, Any]:
+    """The ``programs`` of a file."""
+    several = module.programs
+    ask(isinstance(several, Mapping), f"{path}: programs is {article(several)}", "map rails to programs")
+    ask(several, f"{path}: programs is empty", "map rails to programs")
+    return {str(name): made for name, made in several.items()}
 
 
 def _inputs(make: Callable[[int, int], Any], path: str, ranks: int) -> Callable[[int], Arguments]:
@@ -164,13 +209,8 @@ def arguments_of(file: ProgramFile, seed: int, given: str | None = None) -> Argu
         InputError: one is missing, has another type, or does not fit the parameter's extents.
     """
     params = file.program.entry.params
-    if given is not None:
-        found, source = load_arrays(given), given
-        found = {k: a for k, a in found.items() if not k.startswith(EXPECTED)}
-    elif file.inputs is not None:
-        found, source = file.inputs(seed), f"{file.path}: inputs()"
-    else:
-        found, source = {}, ""
+    found = given_arguments(file, seed, given)
+    source = given or (f"{file.path}: inputs()" if file.inputs is not None else "")
     stray = sorted(set(found) - {p.name for p in params})
     if stray:
         names = ", ".join(p.name for p in params)
@@ -186,6 +226,13 @@ def arguments_of(file: ProgramFile, seed: int, given: str | None = None) -> Argu
             )
             arrays[param.name] = _made(param, symbols, rng, file.path)
     return {p.name: arrays[p.name] for p in params}
+
+
+def given_arguments(file: ProgramFile, seed: int, given: str | None = None) -> Arguments:
+    """The arguments that an ``.npz`` or the file gives, as they are; what nobody gives is not among them."""
+    if given is not None:
+        return {k: a for k, a in load_arrays(given).items() if not k.startswith(EXPECTED)}
+    return {} if file.inputs is None else file.inputs(seed)
 
 
 EXPECTED = "expected_"

@@ -96,6 +96,14 @@ class MemorySpace(StrEnum):
     Acc = "Acc"
 
 
+class TensorLayout(StrEnum):
+    """In which order a tensor's elements lie in memory."""
+
+    ND = "ND"
+    DN = "DN"
+    NZ = "NZ"
+
+
 class PadValue(StrEnum):
     """What a tile is filled with where it is not valid."""
 

@@ -14,7 +14,7 @@ from crossrank.program.dialect.calls import CallOp, CommDomainScopeOp
 from crossrank.program.dialect.collectives import CollectiveOp
 from crossrank.program.dialect.windows import AllocWindowOp, GetCommCtxOp, WindowOp
 from crossrank.program.kinds import ArgDirection
-from crossrank.program.program import Program, where
+from crossrank.program.program import Function, Program, where
 from crossrank.program.types import CommCtxType, DistTensorType
 
 
@@ -31,13 +31,17 @@ class Property:
     broken: Callable[[Program], str | None]
 
 
-def _composite_left(program: Program) -> str | None:
-    for function in program.functions:
-        if function.is_kernel:
-            for op in function.op.walk():
+def _collective_in(which: Callable[[Function], bool]) -> Callable[[Program], str | None]:
+    """A collective that is left in a function of a kind."""
+
+    def broken(program: Program) -> str | None:
+        for function in program.functions:
+            for op in function.op.walk() if which(function) else ():
                 if isinstance(op, CollectiveOp):
                     return f"{where(op)}{op.title} in function {function.name}"
-    return None
+        return None
+
+    return broken
 
 
 def _empty_launch(program: Program) -> str | None:
@@ -120,10 +124,12 @@ def _said(check: Callable[[Program], str | None]) -> Callable[[Program], str | N
 
 
 PROPERTIES: dict[str, Property] = {
-    "CompositesLowered": Property("lower-composite-ops", _composite_left),
+    "CompositesLowered": Property("lower-composite-ops", _collective_in(lambda f: f.is_kernel)),
+    "L2CollectivesLowered": Property("lower-l2-tensor-collectives", _collective_in(lambda f: f.is_chip)),
     "SpmdLaunchesLegal": Property("legalize-spmd-launches", _empty_launch),
     "CallDirectionsResolved": Property("derive-call-directions", _said(_undirected_call)),
     "CommDomainScopesMaterialized": Property("materialize-comm-domain-scopes", _window_apart),
+    "HostCollectivesLowered": Property("lower-host-tensor-collectives", _collective_in(lambda f: f.is_host)),
     "DistTensorCtxMaterialized": Property("materialize-dist-tensor-ctx", _said(_context_missing)),
     "CommFencesInserted": Property("insert-comm-fence", _said(_unfenced)),
 }

@@ -7,19 +7,22 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from crossrank.arrays import save_arrays
 from crossrank.compare import Tolerance, compare_given, compare_outputs, is_infinite, is_nan, listed
+from crossrank.doors import Source
 from crossrank.passes import Pass, PassResult
 from crossrank.program.compiled import CompiledProgram, compile
+from crossrank.program.cost.estimate import CostReport, cost_of
+from crossrank.program.cost.rails import Rail, read_rail
 from crossrank.program.execute.options import RuntimeOptions
 from crossrank.program.execute.report import ranks_named
 from crossrank.program.execute.run import Record
-from crossrank.program.files import Arguments, ProgramFile, arguments_of, expected_of
+from crossrank.program.files import AUTO, Arguments, ProgramFile, arguments_of, expected_of
 from crossrank.program.inventory import measure
 from crossrank.program.program import Program
 from crossrank.statistics import counts
@@ -61,7 +64,10 @@ class ProgramReport:
         dispatches: of chip functions, by rank.
         tasks: launches of kernels, by rank.
         launched: launches by kernel.
+        blocks: in how many blocks each kernel was launched.
         time_ms: the median of the runs.
+        cost: what it was estimated to cost.
+        rails: all programs of the file, where the cheapest was picked.
     """
 
     file: str
@@ -79,7 +85,10 @@ class ProgramReport:
     dispatches: dict[int, int]
     tasks: dict[int, int]
     launched: dict[str, int]
+    blocks: dict[str, list[int]]
     time_ms: float
+    cost: CostReport
+    rails: Sequence[Rail] = ()
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -106,10 +115,33 @@ class ProgramReport:
             "dispatches": {str(rank): n for rank, n in sorted(self.dispatches.items())},
             "tasks": {str(rank): n for rank, n in sorted(self.tasks.items())},
             "launched": self.launched,
+            "blocks": self.blocks,
             "time_ms": self.time_ms,
+            "cost": self.cost.as_dict(),
+            "rails": [r.as_dict() for r in self.rails],
             "warnings": self.warnings,
             "remarks": [r.as_dict() for p in self.passes for r in p.remarks],
         }
+
+
+def run_program_source(
+    source: Source,
+    ranks: int | None,
+    rail: str | None,
+    passes: Sequence[Pass[Program]],
+    options: ProgramOptions,
+    progress: Progress | None = None,
+) -> ProgramReport:
+    """Run a program of a file: the one of that rail, or with ``auto`` the one that costs least.
+
+    Raises:
+        InputError: there is no such program, or it cannot be, or its arguments cannot.
+        RunError: a run failed.
+    """
+    if rail == AUTO and progress is not None:
+        progress({"stage": "compares the rails"})
+    file, rails = read_rail(source, ranks, rail, passes, seed=options.seed, inputs=options.inputs)
+    return replace(run_program_file(file, passes, options, progress), rails=rails)
 
 
 def run_program_file(
@@ -163,7 +195,9 @@ def run_program_file(
         dispatches=dict(record.dispatches),
         tasks=dict(record.tasks),
         launched=dict(record.launched),
+        blocks={name: list(blocks) for name, blocks in record.blocks.items()},
         time_ms=statistics.median(times),
+        cost=cost_of(compiled.program, file.ranks, arguments),
         warnings=[*_idle(record, file.ranks), *_odd(written, last, expected)],
     )
 

@@ -7,7 +7,7 @@ Scalars have builtin types: ``index`` for extents, offsets and ranks, ``i1`` …
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, cast
 
 from xdsl.dialects.builtin import (
@@ -52,11 +52,19 @@ DTYPE_NAMES = {
 
 @dataclass(frozen=True)
 class Form:
-    """Extents and element type, and what one kind of type adds: where a tile lies, or the window that is viewed."""
+    """Extents and element type, and what one kind of type adds.
+
+    Attributes:
+        shape: the extents.
+        dtype: the element type.
+        extra: where a tile lies, or the window that is viewed.
+        valid: of a tensor, how many elements from the first on mean something, by dimension; empty: all of them.
+    """
 
     shape: tuple[Dim, ...]
     dtype: DType
     extra: str = ""
+    valid: tuple[int, ...] = ()
 
 
 class ShapedType(Data[Form], TypeAttribute):
@@ -76,6 +84,11 @@ class ShapedType(Data[Form], TypeAttribute):
         return self.data.dtype
 
     @property
+    def valid(self) -> tuple[int, ...]:
+        """How many elements mean something, by dimension; empty: all of them."""
+        return self.data.valid
+
+    @property
     def is_static(self) -> bool:
         """Whether all extents are numbers."""
         return all(isinstance(d, int) for d in self.shape)
@@ -89,19 +102,22 @@ class ShapedType(Data[Form], TypeAttribute):
     @property
     def described(self) -> str:
         """Kind, extents and element type as messages write them: ``Tensor[[4, NR], FP32]``."""
-        return f"{self.title}[[{', '.join(map(str, self.shape))}], {spelled(self.dtype)}]"
+        valid = f", TensorView(valid_shape={list(self.valid)})" if self.valid else ""
+        return f"{self.title}[[{', '.join(map(str, self.shape))}], {spelled(self.dtype)}{valid}]"
 
-    def with_shape(self, shape: Sequence[Dim]) -> Self:
-        """The type that has these extents, and else is the same."""
-        return self.new(Form(tuple(shape), self.dtype, self.data.extra))
+    def with_shape(self, shape: Sequence[Dim], valid: Sequence[int] = ()) -> Self:
+        """The type that has these extents, all of them valid unless it is said, and else is the same."""
+        partial = () if tuple(valid) == tuple(shape) else tuple(valid)
+        return self.new(Form(tuple(shape), self.dtype, self.data.extra, partial))
 
     def fits(self, other: Attribute) -> bool:
         """Whether a value of this type can stand for one of the other: the same kind and element type, extents that may
-        be the same (symbolic ones are bound when it runs), and as many."""
+        be the same (symbolic ones are bound when it runs), and as many; as much valid."""
         return (
             isinstance(other, ShapedType)
             and type(self) is type(other)
             and self.dtype is other.dtype
+            and self.valid == other.valid
             and len(self.shape) == len(other.shape)
             and all(
                 a == b or isinstance(a, str) or isinstance(b, str) for a, b in zip(self.shape, other.shape, strict=True)
@@ -110,14 +126,19 @@ class ShapedType(Data[Form], TypeAttribute):
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> Form:
-        """Read ``<[4, "NR", ?], f32>``, and what follows another comma."""
+        """Read ``<[4, "NR", ?], f32>`` or ``<[4, 8], f32 valid [2, 8]>``, and what follows another comma."""
         with parser.in_angle_brackets():
             shape = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: _parse_dim(parser))
             parser.parse_punctuation(",")
             name = parser.parse_identifier()
+            valid = []
+            if parser.parse_optional_keyword("valid"):
+                valid = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
+                if len(valid) != len(shape):
+                    parser.raise_error("valid has another number of dimensions")
             extra = parser.parse_identifier() if parser.parse_optional_punctuation(",") else ""
         try:
-            return Form(tuple(shape), dtype(name), extra)
+            return Form(tuple(shape), dtype(name), extra, tuple(valid))
         except ValueError as error:
             parser.raise_error(str(error))
 
@@ -125,7 +146,8 @@ class ShapedType(Data[Form], TypeAttribute):
         """Write it so."""
         shape = ", ".join(str(d) if isinstance(d, int) or d == UNKNOWN else f'"{d}"' for d in self.shape)
         extra = f", {self.data.extra}" if self.data.extra else ""
-        printer.print_string(f"<[{shape}], {self.dtype}{extra}>")
+        valid = f" valid {list(self.valid)}" if self.valid else ""
+        printer.print_string(f"<[{shape}], {self.dtype}{valid}{extra}>")
 
 
 def _parse_dim(parser: AttrParser) -> Dim:
@@ -164,6 +186,10 @@ class DistTensorType(ShapedType):
     def window(self) -> str:
         """The buffer that it views; empty where that is not known."""
         return self.data.extra
+
+    def of_window(self, window: str) -> DistTensorType:
+        """The type that is known to be of that buffer, and else is the same."""
+        return DistTensorType.new(replace(self.data, extra=window))
 
 
 @irdl_attr_definition

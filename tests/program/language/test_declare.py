@@ -33,6 +33,20 @@ REFUSED = [
     (INCORE + "    def f(self, x: pl.Tensor[[4], 4]):\n        pass", "6:20", "pl.Tensor[…]: 4 is no element type"),
     (INCORE + "    def f(self, x: pl.Tensor[[-4], pl.FP32]):\n        pass", "6:20", "pl.Tensor[…]: an extent is -4"),
     (INCORE + "    def f(self, x: pl.Tensor[['N'], pl.FP32]):\n        pass", "6:20", "pl.Tensor[…]: 'N' is no extent"),
+    *(
+        (
+            INCORE + f"    def f(self, x: pl.Tensor[[4, 8], pl.FP32, {how}]):\n        pass",
+            "6:20",
+            f"pl.Tensor[…]{said}",
+        )
+        for how, said in {
+            "pl.TensorLayout.NZ": ": layout NZ; here tensors are row-major (ND)",
+            "pl.TensorView(layout=pl.TensorLayout.DN)": ": layout DN; here tensors are row-major (ND)",
+            "pl.TensorView(stride=[16, 1])": ": a tensor of strides [16, 1]; here elements lie one behind the other",
+            "pl.TensorView(valid_shape=[4, 9])": " valid_shape 1 must be in [0, 8], got 9",
+            "pl.TensorView(valid_shape=[4])": " valid_shape must have 2 entries, one a dimension, got 1",
+        }.items()
+    ),
     (INCORE + "    def f(self, x: pl.Tile[[4], pl.FP32]):\n        pass", "6:20", "a tile is no parameter"),
     (
         INCORE + "    def f(self, x: pl.Out[pl.Scalar[pl.FP32]]):\n        pass",

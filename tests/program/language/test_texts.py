@@ -277,6 +277,18 @@ KERNELS = {
     "pl.row_expand_add(a, row)": "pl.row_expand_add takes a vector of shape [rows, 1], got Tile[[1, 64], FP32]",
     "pl.matmul(a, a)": "pl.matmul: [4, 64] and [4, 64] have different inner extents",
     "pl.matmul(a, flat)": f"pl.matmul takes two tiles of 2 dimensions, got {U} and Tile[[64], FP32]",
+    "pl.slice(t, [4, 64], [0, 0], valid_shape=[x, 64])":
+        "pl.slice valid_shape 0 of a tensor must be known before the program runs",
+    "pl.slice(t, [4, 64], [0, 0], valid_shape=[5, 64])": "pl.slice valid_shape 0 must be in [0, 4], got 5",
+    "pl.slice(a, [4, 64], [0, 0], valid_shape=[1, 64])": "pl.slice of a tile has no valid_shape",
+    "pl.reshape(pl.set_validshape(t, 1, 64), [64, 4])":
+        "pl.reshape of Tensor[[4, 64], FP32, TensorView(valid_shape=[1, 64])], of which a part is not valid",
+    "pl.slice(pl.set_validshape(t, 1, 64), [1, 64], [x, 0])":
+        "a slice of Tensor[[4, 64], FP32, TensorView(valid_shape=[1, 64])] needs offsets and extents that are known "
+        "before the program runs",
+    "pld.tensor.all_to_all_v(t, win, pl.set_validshape(sig, 3, 1), ids, recv)":
+        "pld.tensor.all_to_all_v signal must be a full, packed view; dim 0 has valid_shape 3 < shape 4, so the payload "
+        "is not contiguous",
     "pl.slice(t, [5, 64], [0, 0])": "slice: elements 0 to 5 of dimension 0 are beyond its 4",
     "pl.slice(t, [2, 64], [0, 0], drop_dims=[0])": "slice: dimension 0 is dropped, and is not of 1",
     "pl.reshape(t, [3, -1])": "pl.reshape: no extent fits in [3, -1]",
@@ -289,6 +301,8 @@ KERNELS = {
 }
 CHIPS = {
     "pl.add(t, u)": "pl.add of tensors stands in a kernel, and this is a CHIP orchestration",
+    "pl.create_tensor([4], pl.FP32, layout=pl.TensorLayout.DN)":
+        "pl.create_tensor: layout DN; here tensors are row-major (ND)",
     "pl.load(t, [0, 0], [1, 64])": "pl.load stands in a kernel, and this is a CHIP orchestration",
     "pld.alloc_window_buffer(4, name='w')":
         "pld.tensor.alloc_window_buffer stands in a HOST orchestrator, and this is a CHIP orchestration",
@@ -313,7 +327,7 @@ HOSTS = {
         "pld.tensor.window requires 2 positional args (buf, shape), but got 1",
     "pld.window(pld.alloc_window_buffer(252, name='w'), [1, 64], dtype=pl.FP32)":
         "pld.tensor.window: DistributedTensor[[1, 64], FP32] takes 256 bytes, and the buffer has 252",
-    "pld.rank(ctx)": "pld.rank stands in a kernel, and this is a HOST orchestrator",
+    "pld.rank(ctx)": "pld.rank stands in a CHIP orchestration or a kernel, and this is a HOST orchestrator",
     "pld.system.notify(sig, 0, [0, 0], 1, op=0)":
         "pld.system.notify stands in a kernel, and this is a HOST orchestrator",
     "pl.create_tensor([4], pl.FP32, init_value=1)": "pl.create_tensor makes zeros, and init_value is 1",

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from crossrank.program.dialect.tensors import known
 from crossrank.program.kinds import Level
 from crossrank.program.language import arithmetic, memory
 from crossrank.program.language.op import CHIP, HOST, KERNEL, Op
@@ -45,6 +46,13 @@ KERNELS = {
     "pl.tensor.slice(win, [NR, 64], [0, 0])": ("symbol slice", "DistributedTensor[[NR, 64], FP32]"),
     "pl.slice(t, [1, 64], [2, 0], drop_dims=[0])": ("slice", "Tensor[[64], FP32]"),
     "pl.slice(a, [1, 64], [2, 0])": ("slice", ROW),
+    "pl.slice(t, [2, 64], [2, 0], valid_shape=[2, 8])":
+        ("slice", "Tensor[[2, 64], FP32, TensorView(valid_shape=[2, 8])]"),
+    "pl.slice(t, [2, 64], [2, 0], valid_shape=[2, 64])": ("slice", "Tensor[[2, 64], FP32]"),
+    "pl.set_validshape(win, 3, 64)": ("slice", "DistributedTensor[[4, 64], FP32, TensorView(valid_shape=[3, 64])]"),
+    "pl.slice(pl.set_validshape(t, 3, 64), [2, 64], [2, 0])":
+        ("slice slice", "Tensor[[2, 64], FP32, TensorView(valid_shape=[1, 64])]"),
+    "pl.slice(pl.set_validshape(t, 3, 64), [3, 64], [0, 0])": ("slice slice", "Tensor[[3, 64], FP32]"),
     "pl.tile.reshape(col, [1, 4])": ("reshape", "Tile[[1, 4], FP32]"),
     "pl.reshape(t, [2, -1])": ("reshape", "Tensor[[2, 128], FP32]"),
     "pl.transpose(t, 0, -1)": ("transpose", "Tensor[[64, 4], FP32]"),
@@ -227,6 +235,15 @@ def test_values_of_constants() -> None:
 def test_a_clamped_load_reads_what_is_there() -> None:
     valid = line("pl.load(t, [3, 8], [4, 64], clamp=True)").last.valid_shape
     assert [v.owner.value.value.data for v in valid] == [1, 56]
+
+
+def test_a_load_reads_what_is_valid() -> None:
+    for text, wanted in {
+        "pl.load(pl.set_validshape(t, 3, 32), [2, 16], [2, 64])": [1, 16],
+        "pl.load(pl.set_validshape(t, 3, 32), [0, 0], [4, 64], valid_shape=[2, 64])": [2, 32],
+        "pld.tile.remote_load(pl.set_validshape(win, 3, 32), 0, [0, 0], [4, 64])": [3, 32],
+    }.items():
+        assert [known(v) for v in line(text).last.valid_shape] == wanted
 
 
 def test_each_word_has_a_title_and_says_what_it_does() -> None:

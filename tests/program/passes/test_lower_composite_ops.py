@@ -30,6 +30,7 @@ PARAMS = {
     "counts": "!program.tensor<[4], s32>",
     "shown": "!program.dist_tensor<[4, 1], s32>",
     "got": "!program.dist_tensor<[4, 1], s32>",
+    "index": "!program.tensor<[8, 1], s32>",
 }
 
 
@@ -51,6 +52,15 @@ def all_to_all_v(counts: str = "counts", more: str = "") -> str:
     return f"%out = program.all_to_all_v %from, %to signal %cells counts %{counts}, %got {more} : {types}"
 
 
+def indexed(counts: str = "shown", more: str = "") -> str:
+    names = ("from", "to", "cells", counts, "counts", "index")
+    types = ", ".join(PARAMS[name] for name in names)
+    return (
+        f"%out = program.indexed_all_to_all_v %from, %to signal %cells counts %{counts}, %counts index %index {more} : "
+        f"{types}"
+    )
+
+
 BARRIER = f"%out = program.barrier %cells : {CELLS}"
 BROADCAST = f"%out = program.broadcast %data signal %cells root 2 : {DATA}, {CELLS}"
 ALL_GATHER = f"%out = program.allgather %one, %data signal %cells : {ONE}, {DATA}, {CELLS}"
@@ -66,6 +76,7 @@ SHAPES = [
     (all_to_all_v("shown"), "", {"notify": 3, "wait": 2, "put": 1, "read": 2, "remote_load": 1, "write": 1}),
     (all_to_all_v(), "", {"notify": 4, "wait": 2, "put": 1, "read": 1}),
     (all_to_all_v("shown"), "full_capacity", {"notify": 3, "wait": 1, "put": 1, "read": 1}),
+    (indexed(), "", {"notify": 3, "wait": 2, "put": 1, "read": 3, "remote_load": 1, "write": 1}),
     (REDUCE_SCATTER, "", {"notify": 3, "wait": 2, "remote_load": 2, "binary": 1, "store": 1}),
     (all_reduce(), "", {"notify": 3, "wait": 2, "remote_load": 2, "binary": 2, "store": 1, "reshape": 1}),
     (
@@ -171,6 +182,11 @@ REFUSED = [
         "InCore pld.tensor.all_to_all_v requires a compile-time core_num=1, got a dynamic value; call it from a CHIP "
         "Orchestration function to use the managed multi-AIV path",
     ),
+    (
+        TWO + indexed(more="core_num %two"),
+        "InCore pld.tensor.indexed_all_to_all_v requires a compile-time core_num=1, got 2; call it from a CHIP "
+        "Orchestration function to use the managed multi-AIV path",
+    ),
     (BROADCAST.replace("root 2", "root 4"), "pld.tensor.broadcast root (4) must be a valid rank in [0, 4)"),
 ]
 
@@ -179,6 +195,36 @@ REFUSED = [
 def test_what_is_refused(body: str, text: str) -> None:
     with pytest.raises(InputError) as error:
         LowerCompositeOps().run(program(body), Remarks("lower-composite-ops"))
+    assert error.value.what == text
+
+
+OF_THE_SOURCE = [
+    (all_reduce("half", op="Prod"), None),
+    (
+        all_reduce("cells").replace("%cells signal", "%shown signal"),
+        "pld.tensor.allreduce target dtype must be FP16 or FP32, got INT32",
+    ),
+    (REDUCE_SCATTER.replace("Max", "Sum"), None),
+    (
+        REDUCE_SCATTER,
+        "pld.tensor.reduce_scatter op must be ReduceOp.Sum (got int 1); Max / Min / Prod lowerings are not yet "
+        "implemented",
+    ),
+    (
+        indexed(),
+        "pld.tensor.indexed_all_to_all_v is lowered in CHIP orchestration only; HOST and InCore calls are unsupported",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "text"), OF_THE_SOURCE)
+def test_limits_of_the_source(body: str, text: str | None) -> None:
+    assert LowerCompositeOps().run(program(body), Remarks("lower-composite-ops"))
+    if text is None:
+        assert LowerCompositeOps(as_source=True).run(program(body), Remarks("lower-composite-ops"))
+        return
+    with pytest.raises(InputError) as error:
+        LowerCompositeOps(as_source=True).run(program(body), Remarks("lower-composite-ops"))
     assert error.value.what == text
 
 

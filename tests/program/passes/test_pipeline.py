@@ -12,16 +12,25 @@ from crossrank.program.properties import PROPERTIES
 from .texts import program, run
 
 PROGRAM = (
+    "@fill(%x: !t (In), %y: !t (Out)) -> (!t) KERNEL { %c0 = arith.constant 0 : index "
+    "%tile = program.load %x[%c0, %c0] valid[] : !t -> !tile %r = program.store %tile, %y[%c0, %c0] : !tile, !t "
+    "func.return %r : !t }",
     "@k(%w: !w (InOut), %s: !s (InOut), %y: !t (Out)) -> (!w, !t) KERNEL { "
     '%r = program.allreduce %w signal %s : !s op "Sum" mode "mesh" : !w func.return %r, %y : !w, !t }',
     "@chip(%w: !w (InOut), %s: !s (InOut), %y: !t (Out), %n: index (In)) -> (!t) CHIP { "
-    "%v, %z, %t = program.call @k(%w, %s, %y) core_num %n : (!w, !s, !t) -> (!w, !t) func.return %z : !t }",
+    "%c0 = arith.constant 0 : index %c4 = arith.constant 4 : index %c64 = arith.constant 64 : index "
+    "%v, %z, %t = program.call @k(%w, %s, %y) core_num %n : (!w, !s, !t) -> (!w, !t) "
+    '%u = program.allreduce %v signal %s : !s op "Sum" mode "mesh" : !w '
+    "%out = program.create_tensor %c4, %c64 : !t %part = program.create_tensor %c4, %c64 : !t "
+    "%full, %g = program.call @fill(%z, %part) : (!t, !t) -> (!t) "
+    "%both = program.assemble %out, %full[%c0, %c0] : !t, !t func.return %z : !t }",
     "@host(%y: !t (Out)) -> (!t) HOST { %c0 = arith.constant 0 : index %c1 = arith.constant 1 : index "
     "%c4 = arith.constant 4 : index %c64 = arith.constant 64 : index %c1024 = arith.constant 1024 : index "
     '%bw = program.alloc_window_buffer "data", %c1024 %bs = program.alloc_window_buffer "signal", %c1024 '
     "%w = program.window %bw[%c4, %c64] : !w %s = program.window %bs[%c4, %c1] : !s %n = program.world_size "
     "scf.for %i = %c0 to %n step %c1 { "
-    "%z, %t = program.call @chip(%w, %s, %y, %c4) device %i : (!w, !s, !t, index) -> (!t) } func.return %y : !t }",
+    "%z, %t = program.call @chip(%w, %s, %y, %c4) device %i : (!w, !s, !t, index) -> (!t) } "
+    '%v = program.allreduce %w op "Sum" mode "mesh" : !w func.return %y : !t }',
 )
 
 

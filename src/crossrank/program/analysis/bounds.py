@@ -12,7 +12,15 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from crossrank.program.analysis.lineage import yielded
 from crossrank.program.dialect.tensors import DimOp, shaped
-from crossrank.program.dialect.windows import BlockIndexOp, NumBlocksOp, NumRanksOp, RankOp, SymbolOp, WorldSizeOp
+from crossrank.program.dialect.windows import (
+    BlockIndexOp,
+    LaunchWidthOp,
+    NumBlocksOp,
+    NumRanksOp,
+    RankOp,
+    SymbolOp,
+    WorldSizeOp,
+)
 
 Number = int | float
 Interval = tuple[Number, Number]
@@ -81,15 +89,15 @@ class Bounds:
                 assert isinstance(op.input.type, IntegerType)
                 return (0, (1 << op.input.type.width.data) - 1)
             case arith.SelectOp():
-                return _either(self.of(op.lhs, at), self.of(op.rhs, at))
+                return either(self.of(op.lhs, at), self.of(op.rhs, at))
             case scf.IfOp():
                 ends = [r.block.last_op for r in op.regions if r.blocks]
-                return _either(*(self.of(end.operands[value.index], end) for end in ends if end is not None))
+                return either(*(self.of(end.operands[value.index], end) for end in ends if end is not None))
             case scf.ForOp():
                 end = op.body.block.last_op
                 assert end is not None
-                return _either(self.of(op.iter_args[value.index], op), self.of(end.operands[value.index], end))
-            case WorldSizeOp() | NumRanksOp() | NumBlocksOp():
+                return either(self.of(op.iter_args[value.index], op), self.of(end.operands[value.index], end))
+            case WorldSizeOp() | NumRanksOp() | NumBlocksOp() | LaunchWidthOp():
                 return (1, math.inf)
             case RankOp() | BlockIndexOp() | SymbolOp():
                 return (0, math.inf)
@@ -99,8 +107,8 @@ class Bounds:
             case arith.SubiOp() if (by := _modulus(op)) is not None:
                 low, high = self.of(by, at)
                 return (0, high - 1) if low >= 1 else ANYTHING
-        if len(op.operands) == 2 and type(op) in _ARITHMETIC:
-            return _ARITHMETIC[type(op)](self.of(op.operands[0], at), self.of(op.operands[1], at))
+        if len(op.operands) == 2 and type(op) in ARITHMETIC:
+            return ARITHMETIC[type(op)](self.of(op.operands[0], at), self.of(op.operands[1], at))
         return ANYTHING
 
     def _carried(self, loop: scf.ForOp, value: BlockArgument) -> Interval:
@@ -165,7 +173,8 @@ def _within(interval: Interval, value: SSAValue) -> Interval:
     return interval if -reach <= low and high < max(reach, 2) else (-reach, max(reach - 1, 1))
 
 
-def _either(*intervals: Interval) -> Interval:
+def either(*intervals: Interval) -> Interval:
+    """Between what one of several is."""
     return (min(low for low, _ in intervals), max(high for _, high in intervals))
 
 
@@ -217,7 +226,7 @@ def _remainder(left: Interval, right: Interval) -> Interval:
     return (0, min(left[1], right[1] - 1)) if left[0] >= 0 and right[0] >= 1 else ANYTHING
 
 
-_ARITHMETIC: dict[type[Operation], Callable[[Interval, Interval], Interval]] = {
+ARITHMETIC: dict[type[Operation], Callable[[Interval, Interval], Interval]] = {
     arith.AddiOp: lambda left, right: (left[0] + right[0], left[1] + right[1]),
     arith.SubiOp: lambda left, right: (left[0] - right[1], left[1] - right[0]),
     arith.MuliOp: _corners(_times),
@@ -228,3 +237,4 @@ _ARITHMETIC: dict[type[Operation], Callable[[Interval, Interval], Interval]] = {
     arith.MinSIOp: lambda left, right: (min(left[0], right[0]), min(left[1], right[1])),
     arith.MaxSIOp: lambda left, right: (max(left[0], right[0]), max(left[1], right[1])),
 }
+"""Of the bounds of two numbers those of what an op makes of them."""

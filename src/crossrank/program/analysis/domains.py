@@ -35,6 +35,11 @@ def both(one: Devices, other: Devices) -> Devices:
     return None if one is None or other is None else one | other
 
 
+def listed(devices: Devices) -> str:
+    """The devices by number, as `CommDomainScopeOp` has them: ``0,2``, or ``all``."""
+    return "all" if devices is None else ",".join(map(str, sorted(devices)))
+
+
 def devices_of(call: CallOp) -> Devices:
     """The devices that a call is for: those that its ``device=`` can be; without it, device 0.
 

@@ -16,7 +16,7 @@ from crossrank.program.dialect.windows import WindowOp
 from crossrank.program.program import Function, Program, where
 from crossrank.program.types import ANY_TENSOR
 
-READ_ONLY = ("source", "send_counts")
+READ_ONLY = ("source", "send_counts", "index")
 """The operands of a collective that it leaves as they are."""
 
 
@@ -91,6 +91,8 @@ class Lineage:
                 found[current] = None
             todo += [o for o in dict.fromkeys(reversed(origins)) if o not in seen]
             seen.update(origins)
+        if len(found) == 1:  # all on the way begin there
+            self._roots.update(dict.fromkeys(seen, tuple(found)))
         return tuple(found)
 
     def root(self, value: SSAValue) -> SSAValue | None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from xdsl.ir import SSAValue
 
 from crossrank.program.analysis.domains import constant
 from crossrank.program.analysis.lineage import Lineage
+from crossrank.program.dialect.calls import CallOp
 from crossrank.program.dialect.tensors import ReshapeOp, SliceOp, TransposeOp, shaped
+from crossrank.program.program import Function
+from crossrank.program.types import ShapedType
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,25 @@ def box_of(value: SSAValue, lineage: Lineage) -> Box | None:
         return None
 
 
+def may_meet(one: SSAValue, other: SSAValue, lineage: Lineage) -> bool:
+    """Whether two tensors may have an element in common; those of different roots have none."""
+    if set(lineage.roots(one)).isdisjoint(lineage.roots(other)):
+        return False
+    boxes = box_of(one, lineage), box_of(other, lineage)
+    return boxes[0] is None or boxes[1] is None or boxes[0].overlaps(boxes[1])
+
+
+def given_twice(function: Function, lineage: Lineage) -> Iterator[tuple[CallOp, int, int]]:
+    """The calls of a function that may give it one memory as two parameters, of which it writes one; and which."""
+    params = function.params
+    for caller in lineage.functions.values():
+        for call in caller.op.walk():
+            if isinstance(call, CallOp) and call.function == function.name:
+                for (a, one), (b, other) in combinations(enumerate(call.arguments), 2):
+                    if (params[a].direction.writes or params[b].direction.writes) and may_meet(one, other, lineage):
+                        yield call, a, b
+
+
 _View = SliceOp | ReshapeOp | TransposeOp
 _VIEWS = (SliceOp, ReshapeOp, TransposeOp)
 
@@ -65,6 +89,8 @@ def _box(value: SSAValue, lineage: Lineage, asked: frozenset[SSAValue]) -> Box:
         elif origins:
             todo += [o for o in origins if o not in seen]
             seen.update(origins)
+        elif not isinstance(current.type, ShapedType):  # a buffer, of which windows may view the same part
+            raise _Unknown
         else:
             extents = shaped(current).shape
             high = tuple(e if isinstance(e, int) else math.inf for e in extents)

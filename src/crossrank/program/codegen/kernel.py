@@ -12,6 +12,8 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from crossrank.errors import InputError
+from crossrank.kernels.render import render_managed
+from crossrank.program.builtins import is_builtin, template_of
 from crossrank.program.codegen.names import Names, plain
 from crossrank.program.codegen.scalars import ARITHMETIC, CAN_FAIL, WIDTHS
 from crossrank.program.codegen.slots import slots_of
@@ -38,9 +40,15 @@ MOST_TILE_BITS = 8 << 30
 HEADER = '#include "crossrank/program.h"'
 
 
-def symbol_of(name: str) -> str:
+def symbol_of(function: Function) -> str:
     """The name under which a kernel's library exports it."""
-    return f"kernel_{plain(name)}"
+    return _template(function)[0] if is_builtin(function) else f"kernel_{plain(function.name)}"
+
+
+def _template(function: Function) -> tuple[str, str]:
+    """The entry of a builtin, and its source."""
+    builtin, op, element = template_of(function)
+    return render_managed(builtin.template, None if op is None else op.collective, element)
 
 
 def kernel_source(program: Program, function: str) -> str:
@@ -55,7 +63,7 @@ def kernel_source(program: Program, function: str) -> str:
         raise InputError(f"program {program.name} has no function {function}") from None
     if not found.is_kernel or not found.has_body:
         raise InputError(f"{where(found.op)}{function} is no kernel with a body")
-    return _Writer(found).source()
+    return _template(found)[1] if is_builtin(found) else _Writer(found).source()
 
 
 class _Writer:
@@ -75,7 +83,7 @@ class _Writer:
         """All of it."""
         self.parameters()
         self.statements(self.function.body)
-        symbol = symbol_of(self.function.name)
+        symbol = symbol_of(self.function)
         launch = len(self.slots.order)
         return "\n".join(
             (

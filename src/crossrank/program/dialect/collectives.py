@@ -90,6 +90,44 @@ class CollectiveOp(IRDLOperation):
         if len(shape) == 2:
             self.ask(not _differ(shape[1], 1), f"{what} second dimension must be 1, got {shape[1]}")
 
+    def ask_blocks(self, source: SSAValue, target: SSAValue, signal: SSAValue) -> None:
+        """A target with as many rows for each rank as for any other, of the source's extent and type."""
+        self.ask_2d("target", target, "[NR*MAX_RECV, SIZE]")
+        size, (rows, extent) = shaped(source).shape[1], shaped(target).shape
+        self.ask(not _differ(extent, size), "target SIZE must equal input SIZE")
+        self.ask_same_elements(source, target)
+        self.ask_full(input=source, target=target)
+        self.ask_cells("signal", signal)
+        self.ask_2d("signal", signal, "[NR, 1]")
+        ranks = shaped(signal).shape[0]
+        if isinstance(ranks, int):
+            self.ask(ranks > 0, f"signal dim 0 (NR) must be positive, got {ranks}")
+            self.ask(
+                not isinstance(rows, int) or rows % ranks == 0,
+                f"signal dim 0 ({ranks}) must divide target dim 0 ({rows})",
+            )
+
+    def ask_counts(self, what: str, counts: SSAValue, signal: SSAValue) -> None:
+        """An INT32 for each rank."""
+        self.ask_int32(what, counts)
+        self.ask_column(what, counts)
+        entries, ranks = shaped(counts).shape[0], shaped(signal).shape[0]
+        self.ask(
+            not _differ(entries, ranks),
+            f"{what} dim 0 ({entries}) must equal signal dim 0 (NR = {ranks})",
+        )
+
+    def ask_full(self, **operands: SSAValue) -> None:
+        """All of each is valid: no gap where nothing means anything."""
+        for role, value in operands.items():
+            of = shaped(value)
+            for axis, (valid, extent) in enumerate(zip(of.valid, of.shape, strict=False)):
+                self.ask(
+                    valid == extent,
+                    f"{role} must be a full, packed view; dim {axis} has valid_shape {valid} < shape {extent}, so the "
+                    "payload is not contiguous",
+                )
+
     def ask_op(self, op: StringAttr) -> None:
         """There is such a `ReduceOp`."""
         self.ask(op.data in ReduceOp.__members__, f"op must be ReduceOp.Sum, Max, Min, or Prod (got {op.data})")
@@ -352,32 +390,79 @@ class AllToAllVOp(CollectiveOp):
         self.ask_apart(self.source, self.target, "windows")
         self.ask_local("input", self.source)
         self.ask_2d("input", self.source, "[NR*MAX_RECV, SIZE]")
-        self.ask_2d("target", self.target, "[NR*MAX_RECV, SIZE]")
-        source, target, cells, sent, received = (
-            shaped(v).shape for v in (self.source, self.target, self.signal, self.send_counts, self.recv_counts)
-        )
-        self.ask(not _differ(target[1], source[1]), "target SIZE must equal input SIZE")
-        self.ask_same_elements(self.source, self.target)
-        self.ask_cells("signal", self.signal)
-        self.ask_2d("signal", self.signal, "[NR, 1]")
-        ranks, rows = cells[0], target[0]
-        if isinstance(ranks, int):
-            self.ask(ranks > 0, f"signal dim 0 (NR) must be positive, got {ranks}")
-            self.ask(
-                not isinstance(rows, int) or rows % ranks == 0,
-                f"signal dim 0 ({ranks}) must divide target dim 0 ({rows})",
-            )
+        self.ask_blocks(self.source, self.target, self.signal)
         self.ask_local("send_counts", self.send_counts)
-        self.ask_int32("send_counts", self.send_counts)
-        self.ask_column("send_counts", self.send_counts)
+        self.ask_counts("send_counts", self.send_counts, self.signal)
         self.ask_cells("recv_counts", self.recv_counts)
         self.ask_2d("recv_counts", self.recv_counts, "[NR, 1]")
-        self.ask_column("recv_counts", self.recv_counts)
-        for what, counts in (("send_counts", sent), ("recv_counts", received)):
-            self.ask(
-                not _differ(counts[0], ranks),
-                f"{what} dim 0 ({counts[0]}) must equal signal dim 0 (NR = {ranks})",
-            )
+        self.ask_counts("recv_counts", self.recv_counts, self.signal)
+        self.ask_full(signal=self.signal, send_counts=self.send_counts, recv_counts=self.recv_counts)
+        self.ask_core_num(self.core_num)
+
+
+@irdl_op_definition
+class IndexedAllToAllVOp(CollectiveOp):
+    """An all-to-all-v that picks its rows: the k-th row for rank d is row ``index[d * M + k]`` of the source.
+
+    M is the capacity, the rows of the target for each rank. A row may be sent any number of times.
+    """
+
+    name = "program.indexed_all_to_all_v"
+    T: ClassVar = VarConstraint("T", base(DistTensorType))
+    source = operand_def(ShapedType)
+    target = operand_def(T)
+    signal = operand_def(ShapedType)
+    send_counts = operand_def(ShapedType)
+    recv_counts = operand_def(ShapedType)
+    index = operand_def(ShapedType)
+    core_num = opt_operand_def(IndexType)
+    result = result_def(T)
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    assembly_format = (
+        "$source `,` $target `signal` $signal `counts` $send_counts `,` $recv_counts `index` $index "
+        "(`core_num` $core_num^)? attr-dict `:` type($source) `,` type($target) `,` type($signal) `,` "
+        "type($send_counts) `,` type($recv_counts) `,` type($index)"
+    )
+
+    def __init__(
+        self,
+        source: SSAValue,
+        target: SSAValue,
+        signal: SSAValue,
+        send_counts: SSAValue,
+        recv_counts: SSAValue,
+        index: SSAValue,
+        core_num: SSAValue | None = None,
+    ) -> None:
+        super().__init__(
+            operands=[source, target, signal, send_counts, recv_counts, index, core_num], result_types=[target.type]
+        )
+
+    @property
+    def returned(self) -> SSAValue:
+        """The target."""
+        return self.target
+
+    def verify_(self) -> None:
+        """As of an all-to-all-v, but that it has any number of source rows, and an index for each row of the target."""
+        self.ask_apart(self.source, self.target, "windows")
+        self.ask_local("input", self.source)
+        self.ask_2d("input", self.source, "[ROWS, SIZE]")
+        self.ask_blocks(self.source, self.target, self.signal)
+        self.ask_cells("send_counts", self.send_counts)
+        self.ask_counts("send_counts", self.send_counts, self.signal)
+        self.ask_local("recv_counts", self.recv_counts)
+        self.ask_counts("recv_counts", self.recv_counts, self.signal)
+        self.ask_local("index", self.index)
+        self.ask_int32("index", self.index)
+        self.ask_column("index", self.index)
+        entries, rows = shaped(self.index).shape[0], shaped(self.target).shape[0]
+        self.ask(
+            not _differ(entries, rows),
+            f"index dim 0 ({entries}) must equal target dim 0 (NR*MAX_RECV = {rows})",
+        )
+        counts = {"send_counts": self.send_counts, "recv_counts": self.recv_counts}
+        self.ask_full(signal=self.signal, **counts, index=self.index)
         self.ask_core_num(self.core_num)
 
 
@@ -389,4 +474,5 @@ OPS = (
     ReduceScatterOp,
     AllToAllOp,
     AllToAllVOp,
+    IndexedAllToAllVOp,
 )

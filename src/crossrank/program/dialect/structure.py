@@ -46,7 +46,7 @@ def faults(module: ModuleOp) -> Iterator[Fault]:
 def _function(op: FuncOp) -> Iterator[str]:
     """What is wrong with what a function says of itself and of its parameters."""
     name = op.sym_name.data
-    if not name.isidentifier():
+    if not all(part.isidentifier() for part in name.split(".")):  # builtin.tensor.…: what the host dispatches
         yield f"'{name}' is no name of a function"
     yield from (f"function {name}: {what}" for key, kind in SAID.items() for what in _unsaid(op.attributes, key, kind))
     params = op.attributes.get("program.params", op.arg_attrs)

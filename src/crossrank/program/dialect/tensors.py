@@ -210,9 +210,13 @@ class AssembleOp(IRDLOperation):
         super().__init__(operands=[target, source, offsets], result_types=[target.type])
 
     def verify_(self) -> None:
-        """Of one element type; an offset for each dimension of the target."""
+        """Of one element type; an offset for each dimension of the target, which has no fewer than the source."""
         ask_indices("pl.assemble", "offsets", self.offsets, self.target)
         target, source = shaped(self.target), shaped(self.source)
+        ask(
+            len(source.shape) <= len(target.shape),
+            f"pl.assemble: {source.described} has more dimensions than {target.described}",
+        )
         ask(
             target.dtype is source.dtype,
             f"pl.assemble: source is of {spelled(source.dtype)}, target of {spelled(target.dtype)}",

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import math
 
-from xdsl.dialects.builtin import IndexType, StringAttr
+from xdsl.dialects.builtin import IndexType, StringAttr, UnitAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, prop_def, result_def, traits_def, var_operand_def
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
 from xdsl.traits import Pure
 
 from crossrank.program.dialect.tensors import Values, ask, known, shaped
@@ -105,14 +114,14 @@ class GetCommCtxOp(IRDLOperation):
 
 @irdl_op_definition
 class RankOp(DomainNumberOp):
-    """This rank's number within a domain (InCore only)."""
+    """This rank's number within a domain (CHIP and InCore only)."""
 
     name = "program.rank"
 
 
 @irdl_op_definition
 class NumRanksOp(DomainNumberOp):
-    """How many ranks a domain has (InCore only)."""
+    """How many ranks a domain has (CHIP and InCore only)."""
 
     name = "program.nranks"
 
@@ -145,6 +154,29 @@ class SymbolOp(IRDLOperation):
         super().__init__(properties={"symbol": StringAttr(symbol)}, result_types=[IndexType()])
 
 
+@irdl_op_definition
+class LaunchWidthOp(IRDLOperation):
+    """In how many blocks a managed collective is launched, of at most ``core_num`` (HOST and CHIP only).
+
+    ``folds``: so many that each peer of the signal's domain has as many as any other, once there are enough. It fails
+    where there could be none, and where the signal, ``[ranks, stride]``, has not a column for each.
+    """
+
+    name = "program.launch_width"
+    core_num = operand_def(IndexType)
+    signal = operand_def(DistTensorType)
+    folds = opt_prop_def(UnitAttr)
+    result = result_def(IndexType)
+    assembly_format = "$core_num `signal` $signal (`folds` $folds^)? attr-dict `:` type($signal)"
+
+    def __init__(self, core_num: SSAValue, signal: SSAValue, *, folds: bool = False) -> None:
+        super().__init__(
+            operands=[core_num, signal],
+            properties={"folds": UnitAttr() if folds else None},
+            result_types=[IndexType()],
+        )
+
+
 OPS = (
     WorldSizeOp,
     AllocWindowOp,
@@ -155,4 +187,5 @@ OPS = (
     BlockIndexOp,
     NumBlocksOp,
     SymbolOp,
+    LaunchWidthOp,
 )

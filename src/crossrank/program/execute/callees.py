@@ -9,6 +9,7 @@ from typing import Any
 from crossrank.errors import InputError, counted
 from crossrank.program.analysis.launches import core_type
 from crossrank.program.analysis.lineage import Lineage
+from crossrank.program.builtins import CONTIGUOUS, is_builtin, template_of
 from crossrank.program.codegen.build import CompiledKernel
 from crossrank.program.dialect.calls import CallOp
 from crossrank.program.execute.binding import Parameters
@@ -58,6 +59,7 @@ class Kernel(Callee):
         code: its entry, and its slots.
         cores: which cores it runs on.
         wants_packed: its tensors must lie in one piece.
+        builtin: the collective that it is, where it comes with crossrank.
         written: the parameters that it writes, whatever it declares.
     """
 
@@ -65,7 +67,8 @@ class Kernel(Callee):
         super().__init__(function, lineage)
         self.code = compiled
         self.cores = core_type(function)
-        self.wants_packed = "require_contiguous_operands" in function.op.attributes
+        self.wants_packed = CONTIGUOUS in function.op.attributes
+        self.builtin = template_of(function)[0] if is_builtin(function) else None
         declared = [n for n, p in enumerate(self.parameters.params) if p.direction.writes]
         self.written = {*declared, *lineage.first_written(function)}.intersection(compiled.slots.tensors)
 

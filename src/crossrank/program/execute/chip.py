@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Operation
 
+from crossrank.program.builtins import is_dispatch
 from crossrank.program.dialect.calls import CallOp, JoinOp
+from crossrank.program.dialect.windows import LaunchWidthOp, NumRanksOp, RankOp
 from crossrank.program.execute.binding import Symbols
+from crossrank.program.execute.builtins import ask_operands, launch_width
 from crossrank.program.execute.callees import ChipFunction, Kernel, Operands, operands_of, returned_of
 from crossrank.program.execute.failures import Fatal, Reason, ask, refuse
 from crossrank.program.execute.interpret import Meaning
+from crossrank.program.execute.report import Launched
 from crossrank.program.execute.tensor_map import TensorMap
 from crossrank.program.execute.tensors import TENSORS, Orchestrator
 from crossrank.program.execute.views import Domain, View
 from crossrank.program.kinds import ArgDirection
+from crossrank.program.program import place
 from crossrank.runtime.tasks import Context
 
 if TYPE_CHECKING:
@@ -51,13 +56,15 @@ class Chip(Orchestrator):
 
     Attributes:
         device: where it runs.
+        place: the author's line of the dispatch, for calls in what comes with crossrank, which have none.
         map: who touched which memory, of its tasks.
         tasks: what it has submitted.
     """
 
-    def __init__(self, run: Run, device: int) -> None:
+    def __init__(self, run: Run, device: int, place: str) -> None:
         super().__init__(run, "", {})
         self.device = device
+        self.place = place
         self.map: TensorMap[Task] = TensorMap()
         self.tasks: list[Task] = []
         self._how = How()
@@ -95,6 +102,8 @@ class Chip(Orchestrator):
         values, _ = kernel.parameters.bind(operands.arguments)
         code, slots = kernel.code, kernel.code.slots
         views: list[View] = [values[n] for n in slots.tensors]
+        domains: list[Domain] = [values[n] for n in slots.contexts]
+        scalars = [values[n] for n in slots.scalars]
         for n in kernel.written:
             ask(
                 values[n].array.flags.writeable,
@@ -108,22 +117,24 @@ class Chip(Orchestrator):
                 if not view.is_packed:
                     name = kernel.parameters.params[n].name
                     raise Fatal(f"operand {name} of {kernel.name} is not contiguous", Reason.INVALID_ARGS)
+        if kernel.builtin is not None:
+            ask_operands(kernel.builtin, views, domains, scalars, is_dispatch(self.function))
         accesses = [(view, directions[n]) for n, view in zip(slots.tensors, views, strict=True)]
         before = dict.fromkeys((*how.deps, *(() if how.manual else self.map.all_before(accesses))))
-        domains: list[Domain] = [values[n] for n in slots.contexts]
-        contexts = {domain: self._context(kernel, domain, views) for domain in dict.fromkeys(domains)}
+        contexts = {domain: self._context(domain, views) for domain in dict.fromkeys(domains)}
         task = self.run.engine.submit(
             code.address,
             kernel.name,
             self.device,
             [view.descriptor for view in views],
             [contexts[domain] for domain in domains],
-            [values[n] for n in slots.scalars],
+            scalars,
             list(before),
             blocks,
             code.never_waits,
         )
-        self.run.launched(task, kernel, self.device, views, domains)
+        at = place(call) or self.place
+        self.run.launched(task, Launched(kernel, self.device, tuple(views), tuple(domains), at, blocks))
         for view, direction in accesses:
             self.map.note(view, direction, task, ordered=not how.manual)
         return self._submitted(task)
@@ -151,11 +162,15 @@ class Chip(Orchestrator):
             )
         return blocks
 
-    def _context(self, kernel: Kernel, domain: Domain, views: Iterable[View]) -> Context:
+    def rank(self, domain: Domain) -> int:
+        """Which rank of a domain it is; Refused where it is none."""
         rank = domain.ranks.get(self.device)
         if rank is None:
-            refuse(f"{kernel.name} on device {self.device}, which is not in {domain.described}")
-        return Context.of(domain.number, rank, len(domain.devices), [view.peers(domain) for view in views])
+            refuse(f"{self.function} on device {self.device}, which is not in {domain.described}")
+        return rank
+
+    def _context(self, domain: Domain, views: Iterable[View]) -> Context:
+        return Context.of(domain.number, self.rank(domain), len(domain.devices), [view.peers(domain) for view in views])
 
     def _submitted(self, task: Task) -> Task:
         self.tasks.append(task)
@@ -186,4 +201,11 @@ def meanings(callees: Callees) -> Mapping[type[Operation], Meaning]:
 
         return launch
 
-    return {**TENSORS, CallOp: call, JoinOp: lambda op: lambda chip, *deps: chip.join(*deps)}
+    return {
+        **TENSORS,
+        LaunchWidthOp: launch_width,
+        RankOp: lambda op: lambda chip, domain: chip.rank(domain),
+        NumRanksOp: lambda op: lambda chip, domain: len(domain.devices),
+        CallOp: call,
+        JoinOp: lambda op: lambda chip, *deps: chip.join(*deps),
+    }

@@ -33,6 +33,10 @@ class Latched(RunError):
         self.code = code
         self.status = -code
 
+    def called_at(self, place: str) -> Latched:
+        """The same with the author's place of what called the function that it was in, for one that has no lines."""
+        return Latched(f"{place}: {self}", self.code) if place else self
+
 
 class Refused(Exception):
     """An op cannot do what it is asked."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Operation
 
+from crossrank.program.builtins import is_dispatch
 from crossrank.program.dialect.calls import CallOp, CommDomainScopeOp, JoinOp
 from crossrank.program.dialect.tensors import shaped
 from crossrank.program.dialect.windows import AllocWindowOp, GetCommCtxOp, WindowOp, WorldSizeOp
@@ -16,12 +17,13 @@ from crossrank.program.execute.binding import Symbols
 from crossrank.program.execute.callees import Callee, ChipFunction, Kernel, Operands, Worker, operands_of, returned_of
 from crossrank.program.execute.chip import Chip, How
 from crossrank.program.execute.dispatch import Job
-from crossrank.program.execute.failures import ask, refuse
+from crossrank.program.execute.failures import Latched, ask, refuse
 from crossrank.program.execute.interpret import Meaning
 from crossrank.program.execute.tensor_map import TensorMap
 from crossrank.program.execute.tensors import TENSORS, Orchestrator
 from crossrank.program.execute.views import Domain, View, Window
 from crossrank.program.kinds import ArgDirection
+from crossrank.program.program import place
 
 if TYPE_CHECKING:
     from crossrank.program.execute.run import Callees, Run
@@ -79,16 +81,21 @@ class Host(Orchestrator):
             )
         return self.run.window(name, domain, size)
 
-    def dispatch(self, function: ChipFunction, operands: Operands, directions: list[ArgDirection]) -> Job:
-        """Run a chip function on a device, after what it comes after."""
+    def dispatch(
+        self, function: ChipFunction, operands: Operands, directions: list[ArgDirection], place: str = ""
+    ) -> Job:
+        """Run a chip function on a device, after what it comes after; ``place`` is the author's line of the call."""
         device = operands.device or 0
         self.ask_device(device)
         values, symbols = function.parameters.bind(operands.arguments)
         arguments = [self._on(device, value, function, n) for n, value in enumerate(values)]
-        chip = Chip(self.run, device)
+        chip = Chip(self.run, device, place)
 
         def do() -> None:
-            chip.do(function, arguments, symbols, How())
+            try:
+                chip.do(function, arguments, symbols, How())
+            except Latched as latched:
+                raise latched.called_at(place if is_dispatch(function.name) else "") from None
             chip.finish()
 
         after = [self._last[device]] if device in self._last else []
@@ -183,11 +190,12 @@ def meanings(callees: Callees) -> Mapping[type[Operation], Meaning]:
         if isinstance(callee, Kernel):
             refuse(f"the host calls kernel {callee.name}", "call it from a chip function, and dispatch that")
         split, directions, returned = operands_of(op), callee.directions(op), returned_of(op, callee)
+        at = place(op)
 
         def submit(host: Host, *values: Any) -> Any:
             operands = split(values)
             if isinstance(callee, ChipFunction):
-                job = host.dispatch(callee, operands, directions)
+                job = host.dispatch(callee, operands, directions, at)
             else:
                 assert isinstance(callee, Worker)
                 job = host.work(callee, operands, directions)

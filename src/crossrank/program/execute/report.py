@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from typing import NamedTuple
 
 from xdsl.dialects.builtin import FileLineColLoc
@@ -21,12 +21,24 @@ SHOWN = 6
 
 @dataclass(frozen=True)
 class Launched:
-    """What a task was given: its kernel, its device, its tensors and its domains in the order of the kernel's slots."""
+    """What a task was given: its kernel, its device, its tensors and its domains in the order of the kernel's slots.
+
+    ``place`` is the author's line of the call, for a kernel that has no lines of its own; ``blocks`` the launch's.
+    """
 
     kernel: Kernel
     device: int
     views: tuple[View, ...]
     domains: tuple[Domain, ...]
+    place: str = ""
+    blocks: int = 1
+
+    def at(self, line: int) -> str:
+        """The file and line of a kernel; where nobody knows it the place of the call, or the kernel's name."""
+        location = self.kernel.function.op.location
+        if isinstance(location, FileLineColLoc):
+            return f"{location.filename.data}:{line}" if line else location.filename.data
+        return self.place or self.kernel.name
 
 
 Tasks = Mapping[int, Launched]
@@ -43,12 +55,12 @@ class Clause(NamedTuple):
 Said = Iterable[tuple[int, Clause]]
 
 
-def fault_message(fault: Fault, kernel: Kernel) -> str:
+def fault_message(fault: Fault, launched: Launched) -> str:
     """One line: where, which kernel on which rank, what."""
     block = f", block {fault.block}" if fault.block else ""
     what = fault.text or f"it returned {fault.status}"
     column = f":{fault.column}" if fault.column else ""
-    return f"{_place(kernel, fault.line)}{column}: {kernel.name} on rank {fault.rank}{block}: {what}"
+    return f"{launched.at(fault.line)}{column}: {launched.kernel.name} on rank {fault.rank}{block}: {what}"
 
 
 def hang_message(hang: Hang, tasks: Tasks, jobs: Sequence[Job], counts: Mapping[int, int], world: int) -> str:
@@ -109,7 +121,7 @@ def _waits(task: Unfinished, launched: Launched) -> Iterator[tuple[int, Clause]]
     name, blocks = launched.kernel.name, {w.block for w in task.waits}
     for wait in task.waits:
         block = f" (block {wait.block})" if len(blocks) > 1 else ""
-        place = f"{name} ({_place(launched.kernel, wait.line, short=True)})"
+        place = f"{name} ({PurePath(launched.at(wait.line)).name})"
         if wait.what == "running":
             clause = Clause(f"runs {place}", f"run {place}", block)
         elif wait.what == "barrier":
@@ -156,10 +168,3 @@ def ranks_named(ranks: Sequence[int]) -> str:
             groups.append([rank])
     named = [f"{g[0]}-{g[-1]}" if len(g) > 1 else str(g[0]) for g in groups]
     return f"rank{'s' * (len(set(ranks)) > 1)} {', '.join(named[:SHOWN])}{', …' * (len(named) > SHOWN)}"
-
-
-def _place(kernel: Kernel, line: int, short: bool = False) -> str:
-    location = kernel.function.op.location
-    file = location.filename.data if isinstance(location, FileLineColLoc) else kernel.name
-    name = Path(file).name if short else file
-    return f"{name}:{line}" if line else name

@@ -24,7 +24,7 @@ from crossrank.program.execute.interpret import Code
 from crossrank.program.execute.options import RuntimeOptions
 from crossrank.program.execute.report import Launched, fault_message, hang_message
 from crossrank.program.execute.tensors import Orchestrator
-from crossrank.program.execute.views import Domain, View, Window
+from crossrank.program.execute.views import Domain, Window
 from crossrank.program.program import Function, Program, where
 from crossrank.runtime.tasks import Engine, Fault, GivenUp, Hang
 
@@ -106,6 +106,7 @@ class Record:
         dispatched: how often each chip function was.
         tasks: launches of kernels on each device.
         launched: how often each kernel was.
+        blocks: in how many blocks each kernel was, from the fewest on.
         trace: of each task and dispatch its device, whether it was a dispatch, and its times (`runtime.tasks.RECORD`).
     """
 
@@ -113,6 +114,7 @@ class Record:
     dispatched: Mapping[str, int]
     tasks: Mapping[int, int]
     launched: Mapping[str, int]
+    blocks: Mapping[str, Sequence[int]]
     trace: npt.NDArray[np.void]
 
 
@@ -148,7 +150,7 @@ class Run:
         self._workers = workers
         self._domains = 0
         self._dispatched: list[tuple[str, int]] = []
-        self._launched: list[tuple[str, int]] = []
+        self._launched: list[tuple[str, int, int]] = []
         self._tasks: dict[int, Launched] = {}
         engine.keep(self._tasks, windows)
 
@@ -169,11 +171,11 @@ class Run:
             raise InputError(refused.what, refused.remedy) from None
         except Hang as hang:
             counts = dict.fromkeys((device for _, device in self._dispatched), 0)
-            counts |= Counter(device for _, device in self._launched)
+            counts |= Counter(device for _, device, _ in self._launched)
             what = hang_message(hang, self._tasks, self.dispatcher.queued, counts, self.world)
             raise Latched(what, Reason.SCHEDULER_TIMEOUT) from None
         except Fault as fault:
-            raise RunError(fault_message(fault, self.callees.kernels[fault.name])) from None
+            raise RunError(fault_message(fault, self._tasks[fault.task])) from None
         except GivenUp as given_up:
             raise (self.dispatcher.failure or given_up) from None
 
@@ -223,12 +225,10 @@ class Run:
         """Remember a dispatch."""
         self._dispatched.append((function.name, device))
 
-    def launched(
-        self, task: int, kernel: Kernel, device: int, views: Sequence[View], domains: Sequence[Domain]
-    ) -> None:
+    def launched(self, task: int, what: Launched) -> None:
         """Remember a task: for reports, and so that its memory stays as long as it needs it."""
-        self._tasks[task] = Launched(kernel, device, tuple(views), tuple(domains))
-        self._launched.append((kernel.name, device))
+        self._tasks[task] = what
+        self._launched.append((what.kernel.name, what.device, what.blocks))
 
     def over(self, tasks: Iterable[int]) -> None:
         """Forget tasks that are over."""
@@ -241,8 +241,9 @@ class Run:
         return Record(
             dict(Counter(device for _, device in dispatched)),
             dict(Counter(name for name, _ in dispatched)),
-            dict(Counter(device for _, device in launched)),
-            dict(Counter(name for name, _ in launched)),
+            dict(Counter(device for _, device, _ in launched)),
+            dict(Counter(name for name, _, _ in launched)),
+            {name: sorted({b for n, _, b in launched if n == name}) for name in {name for name, _, _ in launched}},
             self.engine.trace(),
         )
 

@@ -12,6 +12,7 @@ from xdsl.ir import Operation
 
 from crossrank.program.dialect.collectives import CollectiveOp
 from crossrank.program.dialect.tensors import (
+    AssembleOp,
     CreateArrayOp,
     CreateTensorOp,
     DimOp,
@@ -120,10 +121,23 @@ def _write(op: WriteOp) -> Callable[..., None]:
     return write
 
 
+def _assemble(op: AssembleOp) -> Callable[..., View]:
+    def assemble(state: Orchestrator, target: View, source: View, *offsets: int) -> View:
+        missing = target.array.ndim - source.array.ndim
+        part = target.slice(offsets, (*(1,) * missing, *source.array.shape))
+        state.settle(source, ArgDirection.Input)
+        state.settle(part, ArgDirection.InOut)
+        ask(part.array.flags.writeable, "it is written, and its memory is read-only")
+        part.array[...] = source.array
+        return target
+
+    return assemble
+
+
 def _collective(op: CollectiveOp) -> Callable[..., Any]:
     refuse(
         f"{op.title} in function '{function_of(op)}' was not lowered",
-        "write it in a kernel (an InCore function)",
+        "run the passes lower-l2-tensor-collectives and lower-host-tensor-collectives, which the pipeline program has",
     )
 
 
@@ -134,6 +148,7 @@ TENSORS: Mapping[type[Operation], Meaning] = {
     TransposeOp: _transpose,
     ReadOp: _read,
     WriteOp: _write,
+    AssembleOp: _assemble,
     DimOp: _dim,
     SymbolOp: _symbol,
     CreateArrayOp: lambda op: lambda _: View(np.zeros(shaped(op.result).extents, shaped(op.result).dtype.numpy)),

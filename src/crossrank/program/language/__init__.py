@@ -10,6 +10,7 @@ from crossrank.program.kinds import Level as Level
 from crossrank.program.kinds import MemorySpace as MemorySpace
 from crossrank.program.kinds import PadValue as PadValue
 from crossrank.program.kinds import Role as Role
+from crossrank.program.kinds import TensorLayout as TensorLayout
 from crossrank.program.language import array as array
 from crossrank.program.language import system as system
 from crossrank.program.language import tensor as tensor
@@ -18,6 +19,7 @@ from crossrank.program.language.annotations import InOut as InOut
 from crossrank.program.language.annotations import Out as Out
 from crossrank.program.language.annotations import Scalar as Scalar
 from crossrank.program.language.annotations import Tensor as Tensor
+from crossrank.program.language.annotations import TensorView as TensorView
 from crossrank.program.language.annotations import Tile as Tile
 from crossrank.program.language.control import at as at
 from crossrank.program.language.control import const as const

@@ -29,7 +29,19 @@ from crossrank.program.kinds import MemorySpace, PadValue
 from crossrank.program.language import scalars
 from crossrank.program.language.builder import Builder
 from crossrank.program.language.op import KERNEL, Op, op
-from crossrank.program.language.operands import element, is_number, member, of_rank, said, tile
+from crossrank.program.language.operands import (
+    all_valid,
+    element,
+    extent,
+    is_number,
+    is_tensor,
+    member,
+    of_rank,
+    said,
+    tile,
+    valid_part,
+    view,
+)
 from crossrank.program.types import TileType, scalar_type
 
 __all__ = [
@@ -321,6 +333,7 @@ def _product(
 
 def swapped(b: Builder, source: SSAValue, axis1: int, axis2: int) -> SSAValue:
     """Two dimensions exchanged; negative ones count from the last."""
+    all_valid(b, "pl.transpose", source)
     type = shaped(source)
     rank = len(type.shape)
     axes = [a + rank if a < 0 else a for a in (axis1, axis2)]
@@ -373,10 +386,14 @@ def _extreme(name: str, pad: PadValue) -> int | float:
     return low + (1 << of.bits) - 1 if pad is PadValue.max else low
 
 
-@op("pl.set_validshape", KERNEL)
+@op("pl.set_validshape")
 def set_validshape(b: Builder, x: Any, valid_rows: Any, valid_cols: Any) -> Any:
-    """The same tile of 2 dimensions, of which so many rows and columns are valid."""
-    source = tile(b, "pl.set_validshape", x)
+    """The same tile or tensor of 2 dimensions, of which so many rows and columns are valid."""
+    title = "pl.set_validshape"
+    source = x if is_tensor(x) else tile(b, title, x)
     rank = len(shaped(source).shape)
-    b.ask(rank == 2, f"pl.set_validshape takes a tile of 2 dimensions, got {said(source)}")
+    b.ask(rank == 2, f"{title} takes a tile or a tensor of 2 dimensions, got {said(source)}")
+    if is_tensor(source):
+        valid = valid_part(b, title, shaped(source).shape, [valid_rows, valid_cols])
+        return view(b, source, [0, 0], [extent(b, source, axis) for axis in range(2)], valid=valid)
     return b.insert(SetValidShapeOp(source, b.indices([valid_rows, valid_cols]))).result

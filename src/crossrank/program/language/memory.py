@@ -36,8 +36,10 @@ from crossrank.program.language.operands import (
     member,
     of_rank,
     reshaped,
+    row_major,
     said,
     tile,
+    valid_part,
     view,
     whole,
 )
@@ -95,14 +97,23 @@ def load(
         f"valid_shape and {len(shape)} shapes",
     )
     source = of_rank(b, "pl.load", tensor, len(shape))
-    if clamp:
-        valid = [
-            _clamped(b, v, o, extent(b, source, axis)) for axis, (v, o) in enumerate(zip(valid, start, strict=True))
-        ]
+    valid = clipped(b, source, start, valid, clamp)
     space = member(b, "pl.load", "target_memory", MemorySpace, target_memory)
     type = TileType.of(shape, shaped(source).dtype, space)
     partial = [dim_of(v) for v in valid] != shape
     return b.insert(LoadOp(source, b.indices(start), type, b.indices(valid) if partial else ())).result
+
+
+def clipped(
+    b: Builder, source: SSAValue, offsets: Sequence[Scalar], wanted: Sequence[Scalar], clamp: bool = False
+) -> Sequence[Scalar]:
+    """As much of what is wanted from offsets on as is valid of a tensor; with ``clamp``, as there is of it at all."""
+    ends: Sequence[Scalar] = shaped(source).valid
+    if clamp and not ends:
+        ends = [extent(b, source, axis) for axis in range(_rank(source))]
+    if not ends:
+        return wanted
+    return [_clamped(b, v, o, end) for v, o, end in zip(wanted, offsets, ends, strict=False)]
 
 
 def _clamped(b: Builder, wanted: Scalar, offset: Scalar, end: Scalar) -> Scalar:
@@ -169,6 +180,7 @@ def create_tensor(
     title = "pl.create_tensor"
     b.ask(init_value in (None, 0), f"{title} makes zeros, and init_value is {init_value}")
     extents = listed(b, title, "shape", shape)
+    row_major(b, title, layout)
     type = TensorType.of([dim_of(e) for e in extents], element(b, title, dtype))
     return b.insert(CreateTensorOp(b.indices(extents), type)).result
 
@@ -183,19 +195,25 @@ def _shaped(b: Builder, title: str, value: Any) -> SSAValue:
 def slice(
     b: Builder, input: Any, shape: Any, offset: Any, valid_shape: Any = None, drop_dims: Any = None, clamp: bool = False
 ) -> Any:
-    """A view of ``shape`` elements from ``offset`` on, without the dimensions ``drop_dims``, whose extents are 1."""
+    """A view of ``shape`` elements from ``offset`` on, without the dimensions ``drop_dims``, whose extents are 1.
+
+    Of a tensor's view as much is valid as ``valid_shape`` says, and as the tensor is.
+    """
     source = _shaped(b, "pl.slice", input)
+    b.ask(not clamp, "pl.slice clamps nothing", "load what there is: pl.load(x, offsets, shapes, clamp=True)")
     b.ask(
-        valid_shape is None and not clamp,
-        "pl.slice has no valid_shape: a view is all valid",
-        "slice what is valid, or load it: pl.load(x, offsets, shapes, valid_shape=…)",
+        valid_shape is None or is_tensor(source),
+        "pl.slice of a tile has no valid_shape",
+        "say it of what it gives: pl.set_validshape(tile, rows, cols)",
     )
     extents, start = listed(b, "pl.slice", "shape", shape), listed(b, "pl.slice", "offset", offset)
     drop = [whole(b, "pl.slice", "drop_dims", d) for d in drop_dims or ()]
     rank = len(shaped(source).shape)
     for what, values in (("shape", extents), ("offset", start)):
         b.ask(len(values) == rank, f"pl.slice {what} must have {rank} entries, one a dimension, got {len(values)}")
-    return view(b, source, start, extents, drop)
+    dims = [dim_of(e) for e in extents]
+    valid = () if valid_shape is None else valid_part(b, "pl.slice", dims, valid_shape)
+    return view(b, source, start, extents, drop, valid)
 
 
 @op("pl.reshape")

@@ -15,6 +15,7 @@ from crossrank.collective.dtypes import DType
 from crossrank.program.dialect.tensors import DimOp, ReshapeOp, SliceOp, known, shaped
 from crossrank.program.dialect.tiles import LoadOp
 from crossrank.program.dialect.windows import SymbolOp
+from crossrank.program.kinds import TensorLayout
 from crossrank.program.language.builder import Builder, Scalar, Symbol
 from crossrank.program.language.dtypes import DataType
 from crossrank.program.language.op import KERNEL, misplaced
@@ -123,6 +124,39 @@ def member(b: Builder, title: str, what: str, kind: type[EnumT], value: Any) -> 
     return members[value]
 
 
+def row_major(b: Builder, title: str, layout: Any) -> None:
+    """The layout of all tensors that there are."""
+    b.ask(
+        layout is None or layout is TensorLayout.ND,
+        f"{title}: layout {layout}; here tensors are row-major (ND)",
+        "leave the layout away, and transpose what lies otherwise",
+    )
+
+
+def valid_part(b: Builder, title: str, shape: Sequence[Dim], valid_shape: Any) -> list[int]:
+    """How much of each dimension of a tensor is valid: numbers that are known before the program runs."""
+    given = listed(b, title, "valid_shape", valid_shape)
+    b.ask(
+        len(given) == len(shape),
+        f"{title} valid_shape must have {len(shape)} entries, one a dimension, got {len(given)}",
+    )
+    found = [dim_of(v) for v in given]
+    for axis, (extent, valid) in enumerate(zip(shape, found, strict=True)):
+        if not isinstance(valid, int):
+            b.fail(
+                f"{title} valid_shape {axis} of a tensor must be known before the program runs",
+                "slice what is valid, or load it: pl.load(x, offsets, shapes, valid_shape=…)",
+            )
+        within = not isinstance(extent, int) or valid <= extent
+        b.ask(valid >= 0 and within, f"{title} valid_shape {axis} must be in [0, {extent}], got {valid}")
+    return [v for v in found if isinstance(v, int)]
+
+
+def all_valid(b: Builder, title: str, value: SSAValue) -> None:
+    """Refuse a tensor of which a part is not valid."""
+    b.ask(not shaped(value).valid, f"{title} of {said(value)}, of which a part is not valid", "slice what is valid")
+
+
 def window(b: Builder, title: str, what: str, value: Any) -> SSAValue:
     """A view of a window."""
     if not is_window(value):
@@ -165,7 +199,8 @@ def tile(b: Builder, title: str, value: Any) -> SSAValue:
         f"{title}: {of.described} has extents that are known only when the program runs",
         "load a part of fixed extents: pl.load(x, offsets, shapes, valid_shape=…)",
     )
-    return b.insert(LoadOp(value, b.indices([0] * len(of.shape)), TileType.of(of.extents, of.dtype))).result
+    origin, type = b.indices([0] * len(of.shape)), TileType.of(of.extents, of.dtype)
+    return b.insert(LoadOp(value, origin, type, b.indices(of.valid))).result
 
 
 def dim_of(value: Scalar) -> Dim:
@@ -188,15 +223,38 @@ def extent(b: Builder, of: SSAValue, axis: int) -> Scalar:
 
 
 def view(
-    b: Builder, source: SSAValue, offsets: Sequence[Scalar], extents: Sequence[Scalar], drop: Sequence[int] = ()
+    b: Builder,
+    source: SSAValue,
+    offsets: Sequence[Scalar],
+    extents: Sequence[Scalar],
+    drop: Sequence[int] = (),
+    valid: Sequence[int] = (),
 ) -> SSAValue:
-    """A part of a tensor, or of a tile, without the dimensions ``drop``, whose extents are 1."""
-    type = shaped(source).with_shape([dim_of(e) for axis, e in enumerate(extents) if axis not in drop])
+    """A part of a tensor, or of a tile, without the dimensions ``drop``, whose extents are 1.
+
+    ``valid``: so much of it is; all of it, where that is empty, and all of what it is a part of.
+    """
+    kept = [axis for axis in range(len(extents)) if axis not in drop]
+    shape = [dim_of(e) for e in extents]
+    if shaped(source).valid:
+        valid = _valid_there(b, source, [dim_of(o) for o in offsets], valid or shape)
+    type = shaped(source).with_shape([shape[a] for a in kept], [valid[a] for a in kept] if valid else ())
     return b.insert(SliceOp(source, b.indices(offsets), b.indices(extents), type, drop)).result
+
+
+def _valid_there(b: Builder, source: SSAValue, offsets: Sequence[Dim], extents: Sequence[Dim]) -> list[int]:
+    """How much of a part is valid in each dimension, of a tensor that is valid in part."""
+    found = []
+    for offset, extent, there in zip(offsets, extents, shaped(source).valid, strict=True):
+        if not isinstance(offset, int) or not isinstance(extent, int):
+            b.fail(f"a slice of {said(source)} needs offsets and extents that are known before the program runs")
+        found.append(max(0, min(extent, there - offset)))
+    return found
 
 
 def reshaped(b: Builder, source: SSAValue, extents: Sequence[Scalar]) -> SSAValue:
     """The same elements under other extents."""
+    all_valid(b, "pl.reshape", source)
     return b.insert(
         ReshapeOp(source, b.indices(extents), shaped(source).with_shape([dim_of(e) for e in extents]))
     ).result

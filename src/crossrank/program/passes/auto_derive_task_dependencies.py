@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 from typing import ClassVar
 
 from xdsl.dialects import scf
@@ -12,7 +11,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from crossrank.errors import counted
 from crossrank.passes import register
 from crossrank.program.analysis.lineage import Lineage, yielded
-from crossrank.program.analysis.regions import Box, box_of
+from crossrank.program.analysis.regions import Box, box_of, given_twice
 from crossrank.program.dialect.around import around
 from crossrank.program.dialect.calls import CallOp
 from crossrank.program.kinds import ArgDirection
@@ -198,9 +197,5 @@ def _check_callers(function: Function, program: Program, lineage: Lineage) -> No
                 continue
             if caller.is_chip:
                 raise _Unknown(f"its tasks are among those of {caller.name}", call)
-            for (a, one), (b, other) in combinations(enumerate(call.arguments), 2):
-                written = params[a].direction.writes or params[b].direction.writes
-                if written and not set(lineage.roots(one)).isdisjoint(lineage.roots(other)):
-                    boxes = box_of(one, lineage), box_of(other, lineage)
-                    if boxes[0] is None or boxes[1] is None or boxes[0].overlaps(boxes[1]):
-                        raise _Unknown(f"'{params[a].name}' and '{params[b].name}' may be given the same buffer", call)
+    for call, a, b in given_twice(function, lineage):
+        raise _Unknown(f"'{params[a].name}' and '{params[b].name}' may be given the same buffer", call)

@@ -13,7 +13,7 @@ from xdsl.rewriter import Rewriter
 
 from crossrank.errors import InputError
 from crossrank.passes import register
-from crossrank.program.analysis.domains import Devices, buffers, coverage
+from crossrank.program.analysis.domains import Devices, buffers, coverage, listed
 from crossrank.program.analysis.lineage import Lineage
 from crossrank.program.dialect.calls import CommDomainScopeOp, ScopeYieldOp
 from crossrank.program.dialect.collectives import BarrierOp
@@ -62,12 +62,8 @@ def _rewrite(host: Function, lineage: Lineage, remarks: Remarks) -> bool:
         domains.setdefault(devices[allocation], []).append(allocation.window)
     _wrap(host, domains)
     for n, (members, windows) in enumerate(domains.items()):
-        remarks.done(f"comm_d{n}", f"devices {_text(members)} share {', '.join(windows)}", place(host.op))
+        remarks.done(f"comm_d{n}", f"devices {listed(members)} share {', '.join(windows)}", place(host.op))
     return True
-
-
-def _text(devices: Devices) -> str:
-    return "all" if devices is None else ",".join(map(str, sorted(devices)))
 
 
 def _devices(host: Function, allocations: list[AllocWindowOp], lineage: Lineage) -> Mapping[AllocWindowOp, Devices]:
@@ -124,8 +120,7 @@ def _name_views(host: Function, lineage: Lineage) -> None:
             )
         if owners:
             assert isinstance(value.type, DistTensorType)
-            named = DistTensorType.of(value.type.shape, value.type.dtype, owners[0].window)
-            Rewriter.replace_value_with_new_type(value, named)
+            Rewriter.replace_value_with_new_type(value, value.type.of_window(owners[0].window))
     inputs, end = host.op.function_type.inputs, host.body.last_op
     assert end is not None
     host.op.function_type = FunctionType.from_lists(inputs.data, [v.type for v in end.operands])
@@ -151,7 +146,7 @@ def _wrap(host: Function, domains: Mapping[Devices, list[str]]) -> None:
     for n, (devices, windows) in reversed(list(enumerate(domains.items()))):
         yielded = ScopeYieldOp(values)
         body = Block([*inner, yielded])
-        scope = CommDomainScopeOp(f"comm_d{n}", _text(devices), windows, body, [v.type for v in values])
+        scope = CommDomainScopeOp(f"comm_d{n}", listed(devices), windows, body, [v.type for v in values])
         for result, value in zip(scope.results, returned, strict=True):
             result.name_hint = value.name_hint
         scope.location = yielded.location = host.op.location

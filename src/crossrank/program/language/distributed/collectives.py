@@ -5,6 +5,7 @@ They stand in a HOST orchestrator, in a CHIP orchestration, or in a kernel, on e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from xdsl.ir import SSAValue
@@ -16,6 +17,7 @@ from crossrank.program.dialect.collectives import (
     AllToAllVOp,
     BarrierOp,
     BroadcastOp,
+    IndexedAllToAllVOp,
     ReduceScatterOp,
 )
 from crossrank.program.dialect.tensors import known, shaped
@@ -24,7 +26,16 @@ from crossrank.program.language.builder import Builder
 from crossrank.program.language.op import HOST, misplaced, op
 from crossrank.program.language.operands import is_number, member, said, tensor, window
 
-__all__ = ["all_to_all", "all_to_all_v", "allgather", "allreduce", "barrier", "broadcast", "reduce_scatter"]
+__all__ = [
+    "all_to_all",
+    "all_to_all_v",
+    "allgather",
+    "allreduce",
+    "barrier",
+    "broadcast",
+    "indexed_all_to_all_v",
+    "reduce_scatter",
+]
 
 
 def _core_num(b: Builder, title: str, value: Any) -> SSAValue | None:
@@ -114,15 +125,48 @@ def all_to_all_v(
         window(b, title, "signal", signal),
     )
     sent, received = tensor(b, title, "send_counts", send_counts), window(b, title, "recv_counts", recv_counts)
-    for what, of in (
-        ("target dim 0 (NR*MAX_RECV)", data),
-        ("signal dim 0 (NR)", cells),
-        ("send_counts dim 0 (NR)", sent),
-        ("recv_counts dim 0 (NR)", received),
-    ):
-        b.ask(
-            not shaped(of).shape or isinstance(shaped(of).shape[0], int),
-            f"{title} {what} must be a compile-time constant",
-        )
+    _ask_static(
+        b,
+        title,
+        {
+            "target dim 0 (NR*MAX_RECV)": data,
+            "signal dim 0 (NR)": cells,
+            "send_counts dim 0 (NR)": sent,
+            "recv_counts dim 0 (NR)": received,
+        },
+    )
     count = _core_num(b, title, core_num)
     return b.insert(AllToAllVOp(source, data, cells, sent, received, count)).result
+
+
+@op("pld.tensor.indexed_all_to_all_v", takes="6 args (input, target, signal, send_counts, recv_counts, index)")
+def indexed_all_to_all_v(
+    b: Builder,
+    input: Any,
+    target: Any,
+    signal: Any,
+    send_counts: Any,
+    recv_counts: Any,
+    index: Any,
+    *,
+    core_num: Any = 1,
+) -> Any:
+    """An all-to-all-v that picks its rows: the k-th row for rank d is row ``index[d * M + k]`` of the input.
+
+    M is the number of the target's rows for each rank. The input may have any number of rows, and a row may be sent any
+    number of times. ``send_counts`` is a view of a window, the input, ``recv_counts`` and ``index`` any tensor.
+    """
+    title = "pld.tensor.indexed_all_to_all_v"
+    source, data = tensor(b, title, "input", input), window(b, title, "target", target)
+    cells, sent = window(b, title, "signal", signal), window(b, title, "send_counts", send_counts)
+    received, rows = tensor(b, title, "recv_counts", recv_counts), tensor(b, title, "index", index)
+    _ask_static(b, title, {"target dim 0 (NR*MAX_RECV)": data, "signal dim 0 (NR)": cells})
+    count = _core_num(b, title, core_num)
+    return b.insert(IndexedAllToAllVOp(source, data, cells, sent, received, rows, count)).result
+
+
+def _ask_static(b: Builder, title: str, extents: Mapping[str, SSAValue]) -> None:
+    """Leading extents that are numbers."""
+    for what, of in extents.items():
+        known_extent = not shaped(of).shape or isinstance(shaped(of).shape[0], int)
+        b.ask(known_extent, f"{title} {what} must be a compile-time constant")

@@ -8,6 +8,7 @@ from crossrank.program.dialect.remote import RemoteLoadOp, RemoteStoreOp
 from crossrank.program.dialect.tensors import shaped
 from crossrank.program.kinds import AtomicType
 from crossrank.program.language.builder import Builder
+from crossrank.program.language.memory import clipped
 from crossrank.program.language.op import KERNEL, op
 from crossrank.program.language.operands import expected_window, fixed, is_tile, listed, member, said
 from crossrank.program.language.operands import peer as rank_of
@@ -25,7 +26,8 @@ def remote_load(b: Builder, target: Any, peer: Any, offsets: Any, shape: Any, va
     source = expected_window(b, title, "target", target)
     rank, start = rank_of(b, title, peer), listed(b, title, "offsets", offsets)
     extents = fixed(b, title, "shape", shape)
-    valid = [] if valid_shape is None else listed(b, title, "valid_shape", valid_shape)
+    wanted = extents if valid_shape is None else listed(b, title, "valid_shape", valid_shape)
+    valid = clipped(b, source, start, wanted)
     type = TileType.of(extents, shaped(source).dtype)
     partial = b.indices(valid) if valid != extents else ()
     return b.insert(RemoteLoadOp(source, rank, b.indices(start), type, partial)).result

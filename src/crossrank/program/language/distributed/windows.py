@@ -16,7 +16,7 @@ from crossrank.program.dialect.windows import (
 )
 from crossrank.program.language import scalars
 from crossrank.program.language.builder import Builder, Scalar
-from crossrank.program.language.op import HOST, KERNEL, op
+from crossrank.program.language.op import CHIP, HOST, KERNEL, op
 from crossrank.program.language.operands import dim_of, element, is_number, listed, said
 from crossrank.program.language.operands import window as checked
 from crossrank.program.types import CommCtxType, DistTensorType, WindowBufferType
@@ -86,13 +86,13 @@ def _ctx(b: Builder, title: str, value: Any) -> SSAValue:
     return value
 
 
-@op("pld.rank", KERNEL)
+@op("pld.rank", CHIP, KERNEL)
 def rank(b: Builder, ctx: Any) -> Any:
     """This rank's number in the domain."""
     return b.insert(RankOp(_ctx(b, "pld.rank", ctx))).result
 
 
-@op("pld.nranks", KERNEL)
+@op("pld.nranks", CHIP, KERNEL)
 def nranks(b: Builder, ctx: Any) -> Any:
     """How many ranks the domain has."""
     return b.insert(NumRanksOp(_ctx(b, "pld.nranks", ctx))).result

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import types as python
+from collections.abc import Sequence
 from typing import Any
 
 from xdsl.ir import Attribute, SSAValue
 
-from crossrank.program.kinds import Direction
+from crossrank.program.kinds import Direction, TensorLayout
 from crossrank.program.language.annotations import (
     Annotation,
     DistributedTensor,
@@ -15,12 +17,13 @@ from crossrank.program.language.annotations import (
     Out,
     Scalar,
     Tensor,
+    TensorView,
     Tile,
     Word,
 )
 from crossrank.program.language.builder import Builder, Symbol
 from crossrank.program.language.dtypes import DataType
-from crossrank.program.language.operands import is_number, said
+from crossrank.program.language.operands import is_number, row_major, said, valid_part
 from crossrank.program.types import Dim, DistTensorType, ShapedType, TensorType, TileType, is_scalar, spelled
 
 SHAPED: dict[Word, Any] = {Tensor: TensorType, DistributedTensor: DistTensorType, Tile: TileType}
@@ -57,13 +60,35 @@ def type_of(b: Builder, annotation: Any) -> Attribute:
     word, given = annotation.word, annotation.given
     if word is Scalar:
         return _dtype(b, word, given).scalar
+    view = TensorView()
+    if isinstance(given, tuple) and len(given) == 3 and isinstance(given[2], (TensorView, TensorLayout)):
+        view = given[2] if isinstance(given[2], TensorView) else TensorView(layout=given[2])
+        given = given[:2]
     if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[0], (list, tuple)):
         b.fail(f"{word}[…] takes extents and an element type", f"write {word}[[4, 64], pl.FP32]")
     element = _dtype(b, word, given[1]).element
     shape = [_extent(b, word, extent) for extent in given[0]]
     b.ask(word is not Tile or all(isinstance(e, int) for e in shape), "the extents of a tile are numbers")
-    made: Attribute = SHAPED[word].of(shape, element)
-    return made
+    made: ShapedType = SHAPED[word].of(shape, element)
+    return made.with_shape(shape, _viewed(b, word, shape, view))
+
+
+def _viewed(b: Builder, word: Word, shape: Sequence[Dim], view: TensorView) -> Sequence[int]:
+    """How much is valid; refused where elements would not lie as they do here."""
+    title = f"{word}[…]"
+    row_major(b, title, view.layout)
+    packed = [math.prod(rest) if all(isinstance(e, int) for e in rest) else None for rest in _behind(shape)]
+    b.ask(
+        view.stride is None or list(view.stride) == packed,
+        f"{title}: a tensor of strides {view.stride}; here elements lie one behind the other",
+        "leave stride away; what is passed may still be a view that is not packed",
+    )
+    return () if view.valid_shape is None else valid_part(b, title, shape, view.valid_shape)
+
+
+def _behind(shape: Sequence[Any]) -> list[Sequence[Any]]:
+    """The extents behind each."""
+    return [shape[axis + 1 :] for axis in range(len(shape))]
 
 
 def _extent(b: Builder, word: Word, extent: Any) -> Dim:

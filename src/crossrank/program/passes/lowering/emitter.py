@@ -9,6 +9,7 @@ from typing import cast
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IndexType, LocationAttr, i1, i32
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.rewriter import Rewriter
 
 from crossrank.program.dialect.tensors import DimOp, shaped
 from crossrank.program.language import scalars
@@ -19,7 +20,7 @@ Index = int | SSAValue
 
 
 class Emitter(Builder):
-    """A `Builder` of statements that are put in place together (`replace`); constants come before all of them.
+    """A `Builder` of statements that are put in place together (`put`, `replace`); constants come before all of them.
 
     Args:
         location: of the author's statement that they stand for.
@@ -37,15 +38,19 @@ class Emitter(Builder):
         """A constant of a scalar type, made once and before all else."""
         return self._prologue.constant(value, type)
 
-    def replace(self, op: Operation, by: SSAValue) -> None:
-        """Put everything where ``op`` stands; what used its result uses another value."""
-        parent = op.parent_block()
+    def put(self, before: Operation) -> None:
+        """Put everything before an op."""
+        parent = before.parent_block()
         assert parent is not None
         for block in (self._prologue.block, self.block):
             statements = [block.detach_op(statement) for statement in list(block.ops)]
-            parent.insert_ops_before(statements, op)
+            parent.insert_ops_before(statements, before)
+
+    def replace(self, op: Operation, by: SSAValue) -> None:
+        """Put everything where ``op`` stands; what used its result uses another value."""
+        self.put(op)
         op.results[0].replace_all_uses_with(by)
-        parent.erase_op(op)
+        Rewriter.erase_op(op)
 
     def _number(self, name: str, lhs: Index, rhs: Index) -> Index:
         return cast(Index, scalars.binary(self, name, lhs, rhs))

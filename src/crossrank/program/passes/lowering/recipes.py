@@ -17,6 +17,7 @@ from crossrank.program.dialect.collectives import (
     BarrierOp,
     BroadcastOp,
     CollectiveOp,
+    IndexedAllToAllVOp,
     ReduceScatterOp,
 )
 from crossrank.program.dialect.remote import GetOp, NotifySignalOp, PutOp, RemoteLoadOp
@@ -104,48 +105,102 @@ def _all_to_all(op: AllToAllOp, e: Emitter, settings: Settings) -> str:
     return "each rank puts a row to each, then 1 barrier"
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """An all-to-all-v, with an index or without.
+
+    Attributes:
+        op: the collective.
+        barrier: on its signal.
+        capacity: the rows of the target for each rank.
+    """
+
+    op: AllToAllVOp | IndexedAllToAllVOp
+    barrier: CreditBarrier
+    capacity: Index
+
+    @staticmethod
+    def of(e: Emitter, op: AllToAllVOp | IndexedAllToAllVOp) -> _Rows:
+        """InputError where it is asked to be launched in several blocks."""
+        cores = 1 if op.core_num is None else known(op.core_num)
+        e.ask(
+            cores == 1,
+            f"InCore {op.title} requires a compile-time core_num=1, got "
+            f"{'a dynamic value' if cores is None else cores}; call it from a CHIP Orchestration function to use the "
+            "managed multi-AIV path",
+        )
+        barrier, ranks = _mesh(e, op, op.signal), shaped(op.signal).shape[0]
+        capacity = e.div(e.dim(op.target, 0), ranks if isinstance(ranks, int) else barrier.domain.size)
+        return _Rows(op, barrier, capacity)
+
+    def clamped(self, e: Emitter, count: SSAValue) -> Index:
+        """As many rows as a count says, as far as there is room."""
+        return e.named("rows", e.max(e.min(e.index(count), self.capacity), 0))
+
+    def sent(self, e: Emitter, rank: SSAValue) -> Index:
+        """The rows that this rank sends another one."""
+        return self.clamped(e, e.insert(ReadOp(self.op.send_counts, _cell(e, self.op.send_counts, rank))).result)
+
+    def pull(self, e: Emitter) -> None:
+        """Load from each rank how many rows it sends."""
+        counts = shaped(self.op.send_counts)
+        one = TileType.of([1] * len(counts.shape), counts.dtype)
+        mine = _cell(e, self.op.send_counts, self.barrier.domain.me)
+        with e.loop("src", self.barrier.domain.size) as peers:
+            tile = peers.insert(RemoteLoadOp(self.op.send_counts, peers.number, mine, one)).result
+            count = peers.insert(ReadOp(tile, peers.indices([0] * len(counts.shape)))).result
+            cell = _cell(peers, self.op.recv_counts, peers.number)
+            peers.insert(WriteOp(self.op.recv_counts, cell, peers.s32(self.clamped(peers, count))))
+
+
+def _cell(e: Emitter, column: SSAValue, row: Index) -> list[SSAValue]:
+    """The indices of a row of ``[NR]`` or ``[NR, 1]``."""
+    return e.indices([row, *[0] * (len(shaped(column).shape) - 1)])
+
+
 def _all_to_all_v(op: AllToAllVOp, e: Emitter, settings: Settings) -> str:
-    cores = 1 if op.core_num is None else known(op.core_num)
-    e.ask(
-        cores == 1,
-        f"InCore {op.title} requires a compile-time core_num=1, got {'a dynamic value' if cores is None else cores}; "
-        "call it from a CHIP Orchestration function to use the managed multi-AIV path",
-    )
-    barrier, ranks = _mesh(e, op, op.signal), shaped(op.signal).shape[0]
-    me, nranks = barrier.domain.me, barrier.domain.size
-    capacity = e.div(e.dim(op.target, 0), ranks if isinstance(ranks, int) else nranks)
+    rows = _Rows.of(e, op)
+    barrier, capacity, me = rows.barrier, rows.capacity, rows.barrier.domain.me
     size, element = e.dim(op.target, 1), shaped(op.target).dtype
-    counts = shaped(op.send_counts)
-    padding: list[Index] = [0] * (len(counts.shape) - 1)
-    pulls = isinstance(counts, DistTensorType) and not settings.full_capacity
-
-    def clamped(inner: Emitter, count: SSAValue) -> Index:
-        return inner.named("rows", inner.max(inner.min(inner.index(count), capacity), 0))
-
+    pulls = isinstance(op.send_counts.type, DistTensorType) and not settings.full_capacity
     if not settings.full_capacity:
         barrier.meet(e, 1)
     to = e.indices([e.mul(me, capacity), 0])
-    with e.loop("dest", nranks) as peers:
+    with e.loop("dest", barrier.domain.size) as peers:
         dest = peers.number
-        rows = clamped(peers, peers.insert(ReadOp(op.send_counts, peers.indices([dest, *padding]))).result)
-        moved = peers.indices([capacity if settings.full_capacity else rows, size])
+        count = rows.sent(peers, dest)
+        moved = peers.indices([capacity if settings.full_capacity else count, size])
         region = to, peers.indices([peers.mul(dest, capacity), 0]), moved
         peers.insert(PutOp(op.target, dest, op.source, region, chunk=pieces(element, size)))
         if not pulls:
             cell = peers.indices([me, 0])
-            peers.insert(NotifySignalOp(op.recv_counts, dest, cell, peers.s32(rows), NotifyOp.Set))
+            peers.insert(NotifySignalOp(op.recv_counts, dest, cell, peers.s32(count), NotifyOp.Set))
     if pulls:
-        one, mine = TileType.of([1] * len(counts.shape), counts.dtype), e.indices([me, *padding])
-        with e.loop("src", nranks) as peers:
-            tile = peers.insert(RemoteLoadOp(op.send_counts, peers.number, mine, one)).result
-            count = peers.insert(ReadOp(tile, peers.indices([0, *padding]))).result
-            cell = peers.indices([peers.number, 0])
-            peers.insert(WriteOp(op.recv_counts, cell, peers.s32(clamped(peers, count))))
+        rows.pull(e)
     barriers = 1 if settings.full_capacity else 2
     barrier.meet(e, barriers)
     barrier.reset(e, barriers)
     moved_rows = "all rows that there is room for" if settings.full_capacity else "the rows that it counts"
     return f"each rank puts {moved_rows} to each, {counted(barriers, 'barrier')}"
+
+
+def _indexed_all_to_all_v(op: IndexedAllToAllVOp, e: Emitter, settings: Settings) -> str:
+    rows = _Rows.of(e, op)
+    barrier, capacity = rows.barrier, rows.capacity
+    size, element = e.dim(op.target, 1), shaped(op.target).dtype
+    barrier.meet(e, 1)
+    first, shape = e.mul(barrier.domain.me, capacity), e.indices([1, size])
+    with e.loop("dest", barrier.domain.size) as peers:
+        block = peers.mul(peers.number, capacity)
+        with peers.loop("k", rows.sent(peers, peers.number)) as each:
+            entry = _cell(each, op.index, each.add(block, each.number))
+            row = each.insert(ReadOp(op.index, entry)).result
+            region = each.indices([each.add(first, each.number), 0]), each.indices([row, 0]), shape
+            each.insert(PutOp(op.target, peers.number, op.source, region, chunk=pieces(element, size)))
+    rows.pull(e)
+    barrier.meet(e, 2)
+    barrier.reset(e, 2)
+    return "each rank puts the rows that it counts, one by one as the index says, 2 barriers"
 
 
 def _reduce_scatter(op: ReduceScatterOp, e: Emitter, settings: Settings) -> str:
@@ -201,4 +256,5 @@ RECIPES: Mapping[type[CollectiveOp], Recipe] = {
     ReduceScatterOp: _reduce_scatter,
     AllToAllOp: _all_to_all,
     AllToAllVOp: _all_to_all_v,
+    IndexedAllToAllVOp: _indexed_all_to_all_v,
 }

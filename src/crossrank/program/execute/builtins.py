@@ -1,0 +1,104 @@
+"""What is asked of the operands of a kernel that comes with crossrank, when it is launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from crossrank.program.builtins import BUILTINS, MOST_CORES, RING, Builtin, blocks
+from crossrank.program.dialect.collectives import AllGatherOp
+from crossrank.program.dialect.windows import LaunchWidthOp
+from crossrank.program.execute.failures import Fatal, Reason
+from crossrank.program.execute.views import Domain, View
+
+
+def ask_operands(
+    builtin: Builtin, views: Sequence[View], domains: Sequence[Domain], scalars: Sequence[Any], spare: bool
+) -> None:
+    """Raise `Fatal` (code 5) where a launch cannot be: ranks would reach into the wrong memory, or wait for ever.
+
+    Args:
+        builtin: the collective.
+        views: its operands, in their order; each of two dimensions.
+        domains: of its contexts.
+        scalars: the root of a broadcast.
+        spare: its signal and its target may have rows for more ranks than the domain has.
+    """
+    of = dict(zip([o.name for o in builtin.operands], views, strict=True))
+    if len(set(domains)) > 1:
+        _fail(f"the windows of {builtin.name} are of {' and '.join(d.described for d in dict.fromkeys(domains))}")
+    for (one, view), (other, another) in combinations(of.items(), 2):
+        if view.address < another.end and another.address < view.end:
+            _fail(f"{one} and {other} of {builtin.name} share memory")
+    ranks = len(domains[0].devices)
+    _ask_signal(builtin, of["signal"], ranks, spare)
+    for root in scalars:
+        _ask(root < ranks, f"pld.tensor.broadcast root ({root}) must be a valid rank in [0, {ranks})")
+    if builtin.in_rows:
+        _ask_rows(builtin, of, ranks, spare)
+
+
+def _ask_signal(builtin: Builtin, signal: View, ranks: int, spare: bool) -> None:
+    rows, columns = signal.array.shape
+    if builtin is RING:
+        needed = 2 * (ranks - 1) + 1
+        _ask(columns == ranks, f"ring allreduce signal shape[1] ({columns}) must equal the domain's size ({ranks})")
+        _ask(
+            rows == needed,
+            f"ring allreduce signal shape[0] ({rows}) must equal 2*(NR-1) + 1 = {needed} for NR = {ranks}",
+        )
+        return
+    _ask(rows == ranks or (spare and rows > ranks), f"signal rows {rows} differ from the domain's size {ranks}")
+    _ask(columns > 0, f"signal of {builtin.name} has no cells")
+
+
+def _ask_rows(builtin: Builtin, of: Mapping[str, View], ranks: int, spare: bool) -> None:
+    """There is room for what each rank sends to each, and a count of it."""
+    shapes = {name: view.array.shape for name, view in of.items()}
+    (cells, _), (rows, size) = shapes["signal"], shapes["target"]
+    counted = "send_counts" in of
+    if counted:
+        _ask(rows % cells == 0, f"signal dim 0 ({cells}) must divide target dim 0 ({rows})")
+    else:
+        _ask(rows == ranks or (spare and rows > ranks), f"target rows {rows} differ from the domain's size {ranks}")
+    sent = ranks * (rows // cells) if counted else ranks
+    for name, needed in (("send_counts", ranks), ("recv_counts", ranks), ("index", sent)):
+        if name in of:
+            there = of[name].array.size
+            _ask(there >= needed, f"{name} of {builtin.name} has {there} entries, and needs {needed}")
+    if "input" in of:
+        there, extent = shapes["input"]
+        _ask(extent == size, f"target SIZE ({size}) must equal input SIZE ({extent})")
+        needed = 0 if "index" in of else 1 if builtin is BUILTINS[AllGatherOp] else sent
+        enough = there >= needed if counted or spare else there == needed
+        _ask(enough, f"input of {builtin.name} has {there} rows, and needs {needed}")
+
+
+def launch_width(op: LaunchWidthOp) -> Callable[..., int]:
+    """How many blocks, of at most as many as are asked for."""
+    folds = op.folds is not None
+
+    def width(_: Any, limit: int, signal: View) -> int:
+        if not 1 <= limit <= MOST_CORES:
+            _fail(f"core_num must be in [1, {MOST_CORES}], got {limit}")
+        assert signal.window is not None
+        ranks, stride = len(signal.window.domain.devices), signal.array.shape[1] if signal.array.ndim > 1 else 1
+        count = blocks(ranks, limit) if folds else limit
+        if stride < count:
+            _fail(
+                f"signal stride {stride} is smaller than the folded block count {count} (requested core_num {limit}, "
+                f"NR {ranks})"
+            )
+        return count
+
+    return width
+
+
+def _ask(holds: bool, what: str) -> None:
+    if not holds:
+        _fail(what)
+
+
+def _fail(what: str) -> None:
+    raise Fatal(what, Reason.INVALID_ARGS)
