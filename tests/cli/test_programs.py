@@ -260,6 +260,77 @@ def test_the_cheapest_rail_is_picked(capsys: pytest.CaptureFixture[str]) -> None
     assert [line.split()[0] for line in out.split("a run")[1].splitlines()[1:]] == ["host", "chip", "incore"]
 
 
+WIDE = """
+from functools import partial
+import crossrank.program.language as pl
+import crossrank.program.language.distributed as pld
+
+
+def sums(ranks, rail, cores):
+    Data, Cells = pld.DistributedTensor[[1, 64], pl.FP32], pld.DistributedTensor[[ranks, 64], pl.INT32]
+
+    @pl.program
+    class Sums:
+        @pl.function(type=pl.FunctionType.Orchestration)
+        def chip(self, data: pl.InOut[Data], cells: pl.InOut[Cells]):
+            if rail == "chip":
+                data = pld.tensor.allreduce(data, cells, core_num=cores)
+
+        @pl.function(level=pl.Level.HOST, role=pl.Role.Orchestrator)
+        def host(self):
+            data_buf = pld.alloc_window_buffer(256)
+            cells_buf = pld.alloc_window_buffer(ranks * 256)
+            data = pld.window(data_buf, [1, 64], dtype=pl.FP32)
+            cells = pld.window(cells_buf, [ranks, 64], dtype=pl.INT32)
+            for r in pl.range(pld.world_size()):
+                self.chip(data, cells, device=r)
+            if rail == "host":
+                pld.tensor.allreduce(data, cells, core_num=cores)
+
+    return Sums
+
+
+programs = {
+    "host": partial(sums, rail="host", cores=60),
+    "chip": partial(sums, rail="chip", cores=60),
+    "narrow": partial(sums, rail="chip", cores=6),
+}
+"""
+
+
+def test_more_blocks_than_cores(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """What could never run is told before it does, and is no rail to pick."""
+    wide = tmp_path / "wide.py"
+    wide.write_text(WIDE)
+    reasons = {
+        "host": "pld.tensor.allreduce core_num (60) exceeds the backend AIV core count (48)",
+        "chip": "require_sync_start block_num=60 > limit=48 (deadlock guaranteed)",
+    }
+    for rail, reason in reasons.items():
+        findings = as_json(capsys, "check", str(wide), "--ranks", "2", "--rail", rail)["findings"]
+        assert [f["message"] for f in findings if f["severity"] == "error"] == [reason]
+        status, _, err = crossrank(capsys, "run", str(wide), "--ranks", "2", "--rail", rail)
+        assert (status, reason in " ".join(err.split())) == (2 if rail == "host" else 3, True)
+    found = as_json(capsys, "inspect", str(wide), "--ranks", "2", "--rail", "auto")
+    assert found["rail"] == "narrow"
+    assert [reasons.get(rail["rail"], "None") in str(rail["reason"]) for rail in found["rails"]] == [True] * 3
+
+
+def test_fewer_blocks_than_were_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """An exchange among four ranks has four blocks, where six are asked for."""
+    text = Path(EXCHANGE).read_text().replace("signal, counts, recv)\n", "signal, counts, recv, core_num=6)\n")
+    text = text.replace(
+        "signal: pl.InOut[CellsWindow]", "signal: pl.InOut[pld.DistributedTensor[[ranks, 6], pl.INT32]]"
+    )
+    text = text.replace("signal_buf, [ranks, 1]", "signal_buf, [ranks, 6]")
+    asks = tmp_path / "asks.py"
+    asks.write_text(text.replace("signal_buf = pld.alloc_window_buffer(", "signal_buf = pld.alloc_window_buffer(6 * "))
+    (entry,) = as_json(capsys, "inspect", str(asks), "--ranks", "4", "--rail", "chip")["collectives"]
+    assert (entry["core_num"], entry["blocks"]) == (6, [4])
+    status, out, _ = crossrank(capsys, "inspect", str(asks), "--ranks", "4", "--rail", "chip")
+    assert (status, "4 of 6" in out) == (0, True)
+
+
 def test_check_looks_at_all_rails(capsys: pytest.CaptureFixture[str], shift: Path) -> None:
     changed(shift, ("program = Shift", "programs = {'good': Shift, 'bad': lambda ranks: 1 / 0}"))
     (found,) = as_json(capsys, "check", str(shift), "--ranks", "2", "--rail", "auto")["findings"]

@@ -15,9 +15,9 @@ import pytest
 from crossrank.collective import semantics
 from crossrank.collective.dtypes import ALL, F32, DType, dtype
 from crossrank.collective.kinds import Kind, ReduceOp
-from crossrank.kernels import has_kernel
+from crossrank.kernels import Variant, has_kernel
 from crossrank.kernels.compile import Unit, build
-from crossrank.kernels.render import render_managed
+from crossrank.kernels.render import render, render_managed
 from crossrank.runtime.tasks import Context, Engine, Fault, Hang
 from crossrank.runtime.threads import Tensor, entry
 from tests.kernels.test_collectives import assert_same, draw
@@ -292,3 +292,19 @@ def test_who_is_missing() -> None:
         Group("barrier", [windows(signals(5, 2))], 1).run(2, ranks=(1, 3))
     waits = {(t.rank, w.block, w.cell) for t in caught.value.stuck.tasks for w in t.waits if w.what == "cell"}
     assert waits == {(rank, block, 3 * src + block) for rank in (1, 3) for block in (0, 1) for src in (0, 2, 4)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "op"),
+    [
+        (Kind.ALL_REDUCE, ReduceOp.ADD),
+        (Kind.REDUCE_SCATTER, ReduceOp.MAXIMUM),
+        (Kind.ALL_GATHER, None),
+        (Kind.ALL_TO_ALL, None),
+        (Kind.COLLECTIVE_BROADCAST, None),
+    ],
+)
+def test_one_source_for_all_doors(kind: Kind, op: ReduceOp | None) -> None:
+    """What an HLO module runs is what a program launches."""
+    of_module = render(Variant(kind, op, F32 if op else None))
+    assert render_managed(kind.replace("-", "_"), op, F32)[1] == of_module

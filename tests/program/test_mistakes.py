@@ -136,8 +136,8 @@ STATIC = {
             "chip": "pass",
         },
         "pld.tensor.all_to_all_v",
-        "pld.tensor.all_to_all_v input and target must be different windows, but the same expression was passed for "
-        "both",
+        "pld.tensor.all_to_all_v input and target must be two distinct buffers; in-place reuse races this rank's "
+        "outgoing reads against incoming peer pushes",
     ),
     "one window twice, on the host": ({"host": f"{DISPATCH}\n{TWICE}{REDUCED}"}, "pld.tensor.allreduce", SHARED),
     "one window twice, on a chip": ({"chip": REDUCED, "host": TWICE + DISPATCH}, "pld.tensor.allreduce", SHARED),

@@ -286,6 +286,8 @@ def all_rails(of: DataType, ops: tuple[ReduceOp, ...], ranks: int, S: int) -> Pr
         (pl.INT8, (ReduceOp.Max,), 2, 70),
         (pl.FP32, tuple(ReduceOp), 4, 33),
         (pl.FP16, (ReduceOp.Sum,), 8, 5),
+        (pl.BF16, (ReduceOp.Sum,), 3, 5),
+        (pl.FP64, (ReduceOp.Prod,), 2, 5),
         (pl.INT32, (ReduceOp.Sum,), 24, 9),
     ],
     ids=lambda value: str(value) if isinstance(value, (DataType, int)) else "",

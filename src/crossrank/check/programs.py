@@ -11,9 +11,11 @@ from crossrank.errors import InputError
 from crossrank.findings import Finding
 from crossrank.passes import pipeline, run_passes
 from crossrank.program.analysis.discipline import lapses
+from crossrank.program.analysis.launches import too_wide
 from crossrank.program.analysis.world import unfit
 from crossrank.program.codegen.build import sources_of
-from crossrank.program.compiled import PIPELINE
+from crossrank.program.compiled import PIPELINE, fitted
+from crossrank.program.execute.options import RuntimeOptions
 from crossrank.program.execute.run import Callees
 from crossrank.program.files import AUTO, read_program_file, read_program_files
 from crossrank.program.language.parse.faults import collecting
@@ -79,7 +81,8 @@ def _of_author(program: Program, ranks: int) -> Iterator[Finding]:
 
 
 def _of_passes(program: Program) -> Iterator[Finding]:
-    for p in pipeline(PIPELINE):
+    machine = RuntimeOptions()
+    for p in fitted(pipeline(PIPELINE), machine):
         try:
             run_passes(program, [p])
         except InputError as error:
@@ -94,6 +97,8 @@ def _of_passes(program: Program) -> Iterator[Finding]:
         Callees(program, kernels)  # HOST and CHIP bodies, which nobody runs here
     except InputError as error:
         yield _finding("execute", error)
+    for call, what in too_wide(program, machine.aiv_cores, machine.aic_cores):
+        yield Finding("execute", place(call), what, "ask for fewer blocks: core_num=…", where=place(call))
 
 
 def _finding(kind: str, error: InputError) -> Finding:

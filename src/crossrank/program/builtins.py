@@ -29,7 +29,7 @@ from crossrank.program.dialect.collectives import (
 from crossrank.program.dialect.tensors import shaped
 from crossrank.program.kinds import Direction, FunctionType, ReduceOp
 from crossrank.program.program import Function, Param, Program, where
-from crossrank.program.types import UNKNOWN, DistTensorType, TensorType, spelled
+from crossrank.program.types import UNKNOWN, Dim, DistTensorType, TensorType, spelled
 
 PACKAGE = ":pypto.runtime.builtins.collectives."
 """Before the name of a builtin: how its template is called in the attributes of a function."""
@@ -159,6 +159,29 @@ def blocks(ranks: int, limit: int) -> int:
     Each has peers of its own, or each peer as many blocks as any other: a multiple of the ranks, once there are enough.
     """
     return limit if limit < ranks else limit // ranks * ranks
+
+
+def width(limit: int, ranks: Dim, stride: int, *, folds: bool) -> int | str:
+    """In how many blocks a launch is made that may have at most ``limit``; in words, why it cannot be.
+
+    Args:
+        limit: the ``core_num`` that is asked for.
+        ranks: of the domain; a number where it ``folds``.
+        stride: the columns of the signal, of which each block needs one.
+        folds: as `Builtin` has it.
+    """
+    if not 1 <= limit <= MOST_CORES:
+        return f"core_num must be in [1, {MOST_CORES}], got {limit}"
+    count = blocks(ranks, limit) if folds and isinstance(ranks, int) else limit
+    if stride >= count:
+        return count
+    what = "folded block count" if folds else "block count"
+    return f"signal stride {stride} is smaller than the {what} {count} (requested core_num {limit}, NR {ranks})"
+
+
+def ring_rows(ranks: int) -> int:
+    """The rows of the signal of a ring that is managed: one for each round, and one more."""
+    return 2 * (ranks - 1) + 1
 
 
 @dataclass(frozen=True)

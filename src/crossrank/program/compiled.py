@@ -160,7 +160,7 @@ def compile(
         config = replace(config, device_ids=range(ranks))
     found = options or options_of(platform)
     clone = program.clone()
-    results = run_passes(clone, _passes(analyze_auto_scopes_for_deps, found.aiv_cores) if passes is None else passes)
+    results = run_passes(clone, fitted(_passes(analyze_auto_scopes_for_deps) if passes is None else passes, found))
     if not found.adds_bf16:
         _ask_no_bf16_added(clone)
     kernels = build_kernels(clone, progress)
@@ -188,10 +188,16 @@ def _ask_no_bf16_added(program: Program) -> None:
             )
 
 
-def _passes(derive_dependencies: bool, aiv_cores: int) -> list[Pass[Program]]:
-    found = [
-        replace(p, aiv_cores=aiv_cores) if isinstance(p, LowerHostTensorCollectives) else p for p in pipeline(PIPELINE)
+def fitted(passes: Sequence[Pass[Program]], options: RuntimeOptions) -> list[Pass[Program]]:
+    """The passes, told how many cores there are where nobody has said so."""
+    return [
+        replace(p, aiv_cores=options.aiv_cores) if isinstance(p, LowerHostTensorCollectives) and not p.aiv_cores else p
+        for p in passes
     ]
+
+
+def _passes(derive_dependencies: bool) -> list[Pass[Program]]:
+    found = pipeline(PIPELINE)
     if derive_dependencies:
         after = next(n for n, p in enumerate(found, 1) if p.name == "derive-call-directions")
         found[after:after] = parse_passes("auto-derive-task-dependencies")

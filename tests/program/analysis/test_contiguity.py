@@ -18,6 +18,7 @@ FOLLOWED = {
     "a collective: its target": "v = pld.tensor.barrier(w)",
     "a call: the argument that it returns": f"v = {CALL}",
     "a task: the argument that it returns": "v, task = pl.submit(self.kernel, x, n, w, y)",
+    "an Out that a call leaves away: a new tensor": "v = self.kernel(x, n, w)",
     "an element that is written: its tensor": "pl.write(y, [0, 0], 1.0)\nv = y",
     "rows": "v = x[1:3]",
     "a row": "v = x[2]",

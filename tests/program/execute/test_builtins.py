@@ -61,6 +61,7 @@ def test_what_can_be(builtin: Builtin, shapes: list[tuple[int, int]]) -> None:
         (EXCHANGE, [(3, 5), (4, 5), (4, 1)], "input of all_to_all has 3 rows, and needs 4"),
         (COUNTED, [(8, 5), (9, 5), (4, 3), (4, 1), (4, 1)], r"signal dim 0 \(4\) must divide target dim 0 \(9\)"),
         (COUNTED, [(7, 5), (8, 5), (4, 3), (4, 1), (4, 1)], "input of all_to_all_v has 7 rows, and needs 8"),
+        (COUNTED, [(9, 5), (8, 5), (4, 3), (4, 1), (4, 1)], "input of all_to_all_v has 9 rows, and needs 8"),
         (COUNTED, [(8, 5), (8, 5), (4, 3), (3, 1), (4, 1)], "send_counts of all_to_all_v has 3 entries, and needs 4"),
         (COUNTED, [(8, 5), (8, 5), (4, 3), (4, 1), (2, 1)], "recv_counts of all_to_all_v has 2 entries, and needs 4"),
         (

@@ -219,6 +219,8 @@ KERNELS = {
         "pld.tensor.all_to_all_v input must be 2D [NR*MAX_RECV, SIZE], got 1 dims",
     "pld.tensor.all_to_all_v(pl.slice(t, [4, 8], [0, 0]), win, sig, ids, recv)":
         "pld.tensor.all_to_all_v target SIZE must equal input SIZE",
+    "pld.tensor.all_to_all_v(row, win, sig, ids, recv)":
+        "pld.tensor.all_to_all_v target first dimension (4) must equal input first dimension (1)",
     "pld.tensor.all_to_all_v(half, win, sig, ids, recv)":
         "pld.tensor.all_to_all_v target dtype FP32 must match input dtype FP16",
     "pld.tensor.all_to_all_v(t, win, win2, ids, recv)":

@@ -9,12 +9,17 @@ from typing import Any
 from crossrank.doors import Source
 from crossrank.errors import InputError
 from crossrank.passes import Pass, pipeline, run_passes
+from crossrank.program.analysis.launches import too_wide
 from crossrank.program.codegen.build import sources_of
-from crossrank.program.compiled import PIPELINE
+from crossrank.program.compiled import PIPELINE, fitted
 from crossrank.program.cost.estimate import CostReport, cost_of
+from crossrank.program.execute.options import RuntimeOptions
 from crossrank.program.execute.run import Callees
 from crossrank.program.files import AUTO, Arguments, ProgramFile, given_arguments, read_program_file, read_program_files
-from crossrank.program.program import Program
+from crossrank.program.program import Program, where
+
+MACHINE = RuntimeOptions()
+"""On which a program runs that the commands run."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,10 @@ def rail_of(
     """
     lowered = file.program.clone()
     try:
-        run_passes(lowered, pipeline(PIPELINE) if passes is None else passes)
+        run_passes(lowered, fitted(pipeline(PIPELINE) if passes is None else passes, MACHINE))
         Callees(lowered, sources_of(lowered))  # HOST and CHIP bodies, which nobody runs here
+        for call, what in too_wide(lowered, MACHINE.aiv_cores, MACHINE.aic_cores):
+            raise InputError(f"{where(call)}{what}", "ask for fewer blocks: core_num=…")
         given = given_arguments(file, 0) if arguments is None else arguments
         return Rail(file.rail, file, lowered, cost_of(lowered, file.ranks, given))
     except InputError as error:

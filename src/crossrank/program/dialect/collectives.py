@@ -78,6 +78,14 @@ class CollectiveOp(IRDLOperation):
             f"input and target must be different {what}, but the same expression was passed for both",
         )
 
+    def ask_two(self, source: SSAValue, target: SSAValue) -> None:
+        """The same of what is sent while peers send."""
+        self.ask(
+            source is not target,
+            "input and target must be two distinct buffers; in-place reuse races this rank's outgoing reads against "
+            "incoming peer pushes",
+        )
+
     def ask_same_elements(self, source: SSAValue, target: SSAValue) -> None:
         """Elements of one type."""
         mine, theirs = shaped(target).dtype, shaped(source).dtype
@@ -387,10 +395,15 @@ class AllToAllVOp(CollectiveOp):
 
     def verify_(self) -> None:
         """Blocks of as many rows for each rank; a row of cells of the signal, and two counts for each rank."""
-        self.ask_apart(self.source, self.target, "windows")
+        self.ask_two(self.source, self.target)
         self.ask_local("input", self.source)
         self.ask_2d("input", self.source, "[NR*MAX_RECV, SIZE]")
         self.ask_blocks(self.source, self.target, self.signal)
+        given, rows = shaped(self.source).shape[0], shaped(self.target).shape[0]
+        self.ask(
+            not _differ(rows, given),
+            f"target first dimension ({rows}) must equal input first dimension ({given})",
+        )
         self.ask_local("send_counts", self.send_counts)
         self.ask_counts("send_counts", self.send_counts, self.signal)
         self.ask_cells("recv_counts", self.recv_counts)
@@ -445,7 +458,7 @@ class IndexedAllToAllVOp(CollectiveOp):
 
     def verify_(self) -> None:
         """As of an all-to-all-v, but that it has any number of source rows, and an index for each row of the target."""
-        self.ask_apart(self.source, self.target, "windows")
+        self.ask_two(self.source, self.target)
         self.ask_local("input", self.source)
         self.ask_2d("input", self.source, "[ROWS, SIZE]")
         self.ask_blocks(self.source, self.target, self.signal)

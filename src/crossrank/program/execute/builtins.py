@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, NoReturn
 
-from crossrank.program.builtins import BUILTINS, MOST_CORES, RING, Builtin, blocks
+from crossrank.program.builtins import BUILTINS, RING, Builtin, ring_rows, width
 from crossrank.program.dialect.collectives import AllGatherOp
 from crossrank.program.dialect.windows import LaunchWidthOp
 from crossrank.program.execute.failures import Fatal, Reason
@@ -42,7 +42,7 @@ def ask_operands(
 def _ask_signal(builtin: Builtin, signal: View, ranks: int, spare: bool) -> None:
     rows, columns = signal.array.shape
     if builtin is RING:
-        needed = 2 * (ranks - 1) + 1
+        needed = ring_rows(ranks)
         _ask(columns == ranks, f"ring allreduce signal shape[1] ({columns}) must equal the domain's size ({ranks})")
         _ask(
             rows == needed,
@@ -71,28 +71,24 @@ def _ask_rows(builtin: Builtin, of: Mapping[str, View], ranks: int, spare: bool)
         there, extent = shapes["input"]
         _ask(extent == size, f"target SIZE ({size}) must equal input SIZE ({extent})")
         needed = 0 if "index" in of else 1 if builtin is BUILTINS[AllGatherOp] else sent
-        enough = there >= needed if counted or spare else there == needed
-        _ask(enough, f"input of {builtin.name} has {there} rows, and needs {needed}")
+        exact = rows if counted else needed
+        enough = there >= needed if "index" in of or (spare and not counted) else there == exact
+        _ask(enough, f"input of {builtin.name} has {there} rows, and needs {exact}")
 
 
 def launch_width(op: LaunchWidthOp) -> Callable[..., int]:
     """How many blocks, of at most as many as are asked for."""
     folds = op.folds is not None
 
-    def width(_: Any, limit: int, signal: View) -> int:
-        if not 1 <= limit <= MOST_CORES:
-            _fail(f"core_num must be in [1, {MOST_CORES}], got {limit}")
+    def launched(_: Any, limit: int, signal: View) -> int:
         assert signal.window is not None
         ranks, stride = len(signal.window.domain.devices), signal.array.shape[1] if signal.array.ndim > 1 else 1
-        count = blocks(ranks, limit) if folds else limit
-        if stride < count:
-            _fail(
-                f"signal stride {stride} is smaller than the folded block count {count} (requested core_num {limit}, "
-                f"NR {ranks})"
-            )
+        count = width(limit, ranks, stride, folds=folds)
+        if isinstance(count, str):
+            _fail(count)
         return count
 
-    return width
+    return launched
 
 
 def _ask(holds: bool, what: str) -> None:
@@ -100,5 +96,5 @@ def _ask(holds: bool, what: str) -> None:
         _fail(what)
 
 
-def _fail(what: str) -> None:
+def _fail(what: str) -> NoReturn:
     raise Fatal(what, Reason.INVALID_ARGS)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Operation
 
+from crossrank.program.analysis.launches import deadlock
 from crossrank.program.builtins import is_dispatch
 from crossrank.program.dialect.calls import CallOp, JoinOp
 from crossrank.program.dialect.windows import LaunchWidthOp, NumRanksOp, RankOp
@@ -156,10 +157,7 @@ class Chip(Orchestrator):
         options = self.run.options
         limit = options.aic_cores if kernel.cores == "aic" else options.aiv_cores
         if how.sync_start and blocks > max(1, limit):
-            raise Fatal(
-                f"require_sync_start block_num={blocks} > limit={limit} (deadlock guaranteed)",
-                Reason.REQUIRE_SYNC_START_INVALID,
-            )
+            raise Fatal(deadlock(blocks, limit), Reason.REQUIRE_SYNC_START_INVALID)
         return blocks
 
     def rank(self, domain: Domain) -> int:

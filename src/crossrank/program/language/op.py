@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from functools import update_wrapper
 from typing import Any, NoReturn
 
@@ -76,7 +77,10 @@ class Op:
     @property
     def described(self) -> str:
         """Its parameters, as people write them."""
-        bare = [p.replace(annotation=inspect.Parameter.empty) for p in self.__signature__.parameters.values()]
+        bare = [
+            p.replace(annotation=p.empty, default=p.default if p.default is p.empty else _Shown(p.default))
+            for p in self.__signature__.parameters.values()
+        ]
         return str(inspect.Signature(bare))
 
     def __call__(self, *arguments: Any, **keywords: Any) -> NoReturn:
@@ -88,6 +92,18 @@ class Op:
 
     def __repr__(self) -> str:
         return self.title
+
+
+class _Shown:
+    """What a parameter is where it is left away, as people write it."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        if self.value is ...:
+            return "…"
+        return f"{type(self.value).__name__}.{self.value.name}" if isinstance(self.value, Enum) else repr(self.value)
 
 
 def op(title: str, *levels: Level, takes: str = "") -> Callable[[Callable[..., Any]], Op]:

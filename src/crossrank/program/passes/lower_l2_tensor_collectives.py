@@ -13,7 +13,7 @@ from crossrank.program.analysis.bounds import Bounds
 from crossrank.program.analysis.contiguity import loose_step
 from crossrank.program.analysis.lineage import Lineage
 from crossrank.program.analysis.provenance import check_operands
-from crossrank.program.builtins import RING, Variant, builtin_of, operands_of
+from crossrank.program.builtins import RING, Variant, builtin_of, operands_of, ring_rows
 from crossrank.program.dialect.collectives import (
     AllReduceOp,
     AllToAllVOp,
@@ -31,6 +31,7 @@ from crossrank.remarks import Remarks
 
 SOURCE_OPS = (AllToAllVOp, IndexedAllToAllVOp)
 SOURCE_DTYPES = ("f32", "s8")
+SOURCE_RANKS = 16
 
 
 @register
@@ -94,6 +95,11 @@ class LowerL2TensorCollectives(ProgramPass):
             variant.element.name in SOURCE_DTYPES,
             f"managed {op.title} supports FP32 and INT8, got {spelled(variant.element)}",
         )
+        ranks = shaped(operands_of(op)["signal"]).shape[0]
+        e.ask(
+            not isinstance(ranks, int) or ranks <= SOURCE_RANKS,
+            f"managed {op.title} supports {SOURCE_RANKS} or fewer ranks, got {ranks}",
+        )
         e.ask(
             given is None or isinstance(_number(op, given), int),
             f"CHIP {op.title} needs a compile-time core_num; a runtime core_num is not supported on this rail yet",
@@ -134,7 +140,7 @@ def _check_ring(e: Emitter, op: CollectiveOp, signal: SSAValue) -> None:
     e.ask(len(shape) == 2, f"{title} signal must be rank-2 [2*(NR-1) + 1, NR], got rank {len(shape)}")
     rows, ranks = shape
     if isinstance(ranks, int) and isinstance(rows, int):
-        needed = 2 * (ranks - 1) + 1
+        needed = ring_rows(ranks)
         e.ask(rows == needed, f"{title} signal shape[0] ({rows}) must equal 2*(NR-1) + 1 = {needed} for NR = {ranks}")
     given = getattr(op, "core_num", None)
     count = 1 if given is None else _number(op, given)

@@ -55,7 +55,8 @@ def allreduce(
 ) -> Any:
     """Every rank's data becomes the reduction of all ranks'.
 
-    ``signal`` has a cell for each rank, ``[NR, 1]``; with ``mode="ring"`` it is ``[2 * (NR - 1), NR]``. A HOST
+    ``signal`` has a cell for each rank, ``[NR, 1]``, and with ``core_num`` a column for each block; with
+    ``mode="ring"`` it is ``[2 * (NR - 1), NR]``, in HOST and CHIP functions ``[2 * (NR - 1) + 1, NR]``. A HOST
     orchestrator may leave it away.
     """
     title = "pld.tensor.allreduce"

@@ -9,7 +9,7 @@ from xdsl.dialects import scf
 
 from crossrank.errors import InputError
 from crossrank.program.analysis.provenance import role
-from crossrank.program.builtins import DISPATCH, MOST_CORES, RING, Variant, builtin_of, operands_of
+from crossrank.program.builtins import DISPATCH, MOST_CORES, RING, Variant, builtin_of, operands_of, ring_rows
 from crossrank.program.dialect.around import around
 from crossrank.program.dialect.calls import CommDomainScopeOp
 from crossrank.program.dialect.collectives import (
@@ -150,7 +150,7 @@ class Operands:
         ranks = columns if self.devices is None else len(self.devices)
         if not isinstance(ranks, int):
             return  # the dispatch asks
-        least = 2 * (ranks - 1) + 1
+        least = ring_rows(ranks)
         if isinstance(rows, int):
             said = f"{title} signal shape[0] ({rows}) must"
             self.ask(rows >= least, f"{said} be at least 2*(NR-1) + 1 = {least} for NR = {ranks}")
@@ -190,12 +190,8 @@ class Operands:
         self.ask(ranks <= MOST_RANKS, f"{name} requires {MOST_RANKS} or fewer participating devices, got {ranks}")
         if isinstance(op, (BarrierOp, BroadcastOp, ReduceScatterOp)):
             self.ask(self.lanes is None, f"{name} signal must be a rank-1 DistributedTensor, got rank 2")
-        if self.lanes is not None:
-            self.ask(isinstance(self.lanes, int), f"{op.title}: collective rank-2 signal shape[1] must be constant")
-            self.ask(
-                self.builtin.is_wide or self.lanes == 1,
-                f"{op.title}: collective rank-2 signal shape[1] ({self.lanes}) must equal the required lane count (1)",
-            )
+        constant = self.lanes is None or isinstance(self.lanes, int)
+        self.ask(constant, f"{op.title}: collective rank-2 signal shape[1] must be constant")
 
     def _check_ring_as_source(self) -> None:
         """So many ranks, each of which has as large a part of the data as any other."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from xdsl.ir import SSAValue
 
-from crossrank.program.builtins import MOST_CORES, Operand, Variant, blocks, builtin_kernel
+from crossrank.program.builtins import Operand, Variant, builtin_kernel, width
 from crossrank.program.dialect.calls import CallOp
 from crossrank.program.dialect.tensors import ReshapeOp, known, shaped
 from crossrank.program.dialect.windows import LaunchWidthOp
@@ -33,18 +33,18 @@ def launch(
     kernel = builtin_kernel(program, variant)
     arguments = [as_matrix(e, operands[o.name], o) for o in variant.builtin.operands]
     signal = arguments[variant.builtin.signal]
-    width = None if core_num is None else _width(e, variant, core_num, signal)
+    count = None if core_num is None else _width(e, variant, core_num, signal)
     if variant.root is not None:
         arguments.append(e.index(variant.root))
     returned = next(
         a for a, o in zip(arguments, variant.builtin.operands, strict=False) if o.name == variant.builtin.returned
     )
-    alone = width is None or width == 1
+    alone = count is None or count == 1
     call = CallOp(
         kernel.name,
         arguments,
         [returned.type],
-        core_num=None if alone or width is None else e.index(width),
+        core_num=None if alone or count is None else e.index(count),
         sync_start=not alone,
     )
     return e.insert(call)
@@ -52,18 +52,12 @@ def launch(
 
 def _width(e: Emitter, variant: Variant, core_num: SSAValue, signal: SSAValue) -> Index:
     """In how many blocks it is launched: a number where all is known."""
-    limit, (ranks, stride) = known(core_num), shaped(signal).shape
-    if limit is not None:
-        e.ask(1 <= limit <= MOST_CORES, f"core_num must be in [1, {MOST_CORES}], got {limit}")
-    folds = variant.builtin.folds
+    limit, (ranks, stride), folds = known(core_num), shaped(signal).shape, variant.builtin.folds
     if limit is None or not isinstance(stride, int) or (folds and not isinstance(ranks, int)):
         return e.insert(LaunchWidthOp(core_num, signal, folds=folds)).result
-    count = blocks(ranks, limit) if folds and isinstance(ranks, int) else limit
-    e.ask(
-        stride >= count,
-        f"signal stride {stride} is smaller than the folded block count {count} "
-        f"(requested core_num {limit}, NR {ranks})",
-    )
+    count = width(limit, ranks, stride, folds=folds)
+    if isinstance(count, str):
+        e.fail(count)
     return count
 
 
