@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from crossrank.program.cost.estimate import ALONE, SHARED
 from crossrank.program.program import Program
 
 RANKS = 8
-SIZE, TILE = 1 << 20, 1 << 12  # elements of a tensor, 4 MiB: all ranks' are more than the caches hold; and of a tile
+SIZE, TILE = 1 << 21, 1 << 12  # elements of a tensor, 8 MiB: all ranks' are past the caches; and of a tile
 
 
 def everything(ranks: int) -> Program:
@@ -151,6 +152,12 @@ MORE: dict[str, dict[str, int]] = {
     "elements": {"adds": 2_000},
 }
 """What more of each is done than in `BASE`."""
+USED = {"copies": 1, "exchanges": 1}
+"""What uses every window once: those that were zeroed are in no cache then."""
+
+
+WINDOWS = RANKS * 3 * SIZE * 4
+"""Bytes of all windows, but for the signals."""
 
 
 def seconds(worker: Any, x: Any, counts: dict[str, int], rounds: int) -> float:
@@ -169,10 +176,13 @@ def prices(rounds: int) -> dict[str, float]:
     x = np.zeros((RANKS, 1, SIZE), np.float32)
     cores = min(os.cpu_count() or 1, RANKS)
     added = {}
-    with compiled.prepare(persistent=True) as worker:
+    persistent = partial(compiled.prepare, persistent=True)
+    with persistent(reset_persistent_windows=False) as worker, persistent() as zeroing:
         for what, more in MORE.items():
             less = seconds(worker, x, BASE, rounds)
             added[what] = 1e9 * (seconds(worker, x, BASE | more, rounds) - less)
+        less = seconds(worker, x, BASE | USED, rounds)
+        added["window_bytes"] = 1e9 * (seconds(zeroing, x, BASE | USED, rounds) - less)
     blocks = added["blocks"] / (20 * RANKS)
     task = added["tasks"] / (40 * RANKS) - blocks
     notify = added["notifies"] * cores / (20_000 * RANKS)
@@ -187,7 +197,8 @@ def prices(rounds: int) -> dict[str, float]:
         "notifies": notify,
         "waits": wait,
         "moved_bytes": inside,
-        "managed_bytes": managed - inside,
+        "managed_bytes": managed,
+        "window_bytes": added["window_bytes"] / WINDOWS,
         "copied_bytes": added["copied_bytes"] * cores / (2 * moved),  # to a tile, and back
         "elements": added["elements"] * cores / (2_000 * RANKS * TILE),
     }

@@ -184,7 +184,7 @@ def _on_each_rank(e: Entry) -> tuple[str, ...]:
     return e.op, line, f"{e.dispatches:g}", f"{e.tasks:g}", blocks + asked, ", ".join(e.windows), e.domain
 
 
-COSTS = ("dispatches", "tasks", "blocks", "waits", "moved_bytes", "copied_bytes", "elements")
+COSTS = ("dispatches", "tasks", "blocks", "waits", "moved_bytes", "managed_bytes", "copied_bytes", "elements")
 
 
 def _show_costs(found: ProgramInventory) -> None:

@@ -58,25 +58,31 @@ void unpin() {
 #endif
 }
 
+void begin_on_core(int index) {
+  pin_to_core(index);
+  unpin();
+}
+
 namespace {
 
-// Bytes of the last cache; a usual size where the system does not say.
+// Bytes of the last cache; a usual size where the system does not say. In virtual machines sysconf tends to report the
+// caches of a whole socket, of which the kernel knows what these cores share.
 uint64_t last_cache_bytes() {
   constexpr uint64_t kUsual = 32 << 20;
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-  if (const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE); bytes > 0) return uint64_t(bytes);
-#endif
   std::string text;  // "32768K"
   if (std::ifstream("/sys/devices/system/cpu/cpu0/cache/index3/size") >> text && text.back() == 'K')
     return std::strtoull(text.c_str(), nullptr, 10) << 10;
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+  if (const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE); bytes > 0) return uint64_t(bytes);
+#endif
   return kUsual;
 }
 
 }  // namespace
 
 uint64_t stream_above() {
-  constexpr uint64_t kMost = 128 << 20;  // virtual machines tend to report the caches of whole sockets as theirs
-  const uint64_t cache = last_cache_bytes();
+  constexpr uint64_t kMost = 128 << 20;  // what is reported may be far more than is ours
+  static const uint64_t cache = last_cache_bytes();  // read from a file
   return std::min(cache + cache / 2, kMost);
 }
 

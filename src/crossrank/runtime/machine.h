@@ -12,6 +12,10 @@ int cores();
 // and leaves them there for milliseconds.
 void pin_to_core(int index);
 
+// Go on on the `index`-th of them, counted round, from where the system may move the thread on. Of threads that begin
+// together it often leaves some waiting for one core while another has nothing to do.
+void begin_on_core(int index);
+
 // Let the calling thread run on all of them: a thread starts with the cores of its maker, which may be pinned.
 void unpin();
 

@@ -213,6 +213,7 @@ void Engine::work(Lane& lane) {
     lock.unlock();
     Status status;
     {
+      if (!lane.pool) begin_on_core(task->rank + int(index));  // the pool's are pinned
       const FloatMode mode(false);
       status = Status(task->kernel(block.slots.data()));
     }

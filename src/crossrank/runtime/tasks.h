@@ -157,8 +157,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     Launch launch;
     std::vector<CommContext> contexts;
     std::vector<Slot> slots;
-    std::condition_variable woken;
-    bool asleep = false;
+    std::atomic<uint32_t> asleep{0};  // the word that it sleeps on: who is woken need not queue for the lock
     Status status = kOk;
   };
 

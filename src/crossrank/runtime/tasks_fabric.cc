@@ -213,19 +213,21 @@ Status Engine::barrier(CommContext* ctx) {
 // Whoever wakes a block has counted it as running.
 Status Engine::sleep(Lock& lock, Block& block) {
   Lane& lane = *block.task.lane;
-  block.asleep = true;
+  block.asleep = 1;
   --lane.running;
   pump(lane);
   settle();
-  block.woken.wait(lock, [&] { return !block.asleep; });
+  lock.unlock();
+  while (block.asleep) sleep_on(&block.asleep, 1, false);  // whoever ends the wait wakes it
   return block.status;
 }
 
 void Engine::wake(Block& block, Status status) {
-  block.asleep = false;
   block.status = status;
   ++block.task.lane->running;
-  block.woken.notify_one();
+  const void* const word = &block.asleep;
+  block.asleep = 0;  // from here on the block may be gone; a wake-up for nobody does no harm
+  wake_all(word);
 }
 
 // Ends the waits that some cells are now right for.

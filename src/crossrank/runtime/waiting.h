@@ -33,14 +33,14 @@ inline void relax() {
 #endif
 }
 
-// Sleep while `word` holds `value`, until woken, and no longer than a few milliseconds: whoever sleeps looks up now and
-// then, so that a deadline is seen.
-inline void sleep_on(const void* word, uint32_t value) {
+// Sleep while `word` holds `value`, until woken; where `naps`, no longer than a few milliseconds: whoever sleeps looks up
+// now and then, so that a deadline is seen.
+inline void sleep_on(const void* word, uint32_t value, bool naps = true) {
 #if defined(__linux__)
   const timespec nap{0, 20'000'000};
-  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &nap, nullptr, 0);
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, naps ? &nap : nullptr, nullptr, 0);
 #else
-  (void)word, (void)value;
+  (void)word, (void)value, (void)naps;
   std::this_thread::sleep_for(std::chrono::microseconds(50));
 #endif
 }

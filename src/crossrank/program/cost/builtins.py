@@ -37,7 +37,6 @@ def launch_of(
     return {
         "notifies": (meetings + 1) * cells,  # and once more on its own cells, which are zero afterwards
         "waits": meetings * cells,
-        "moved_bytes": moved * itemsize,
         "managed_bytes": moved * itemsize,
         "copied_bytes": copied * itemsize,
         "elements": computed,

@@ -21,16 +21,16 @@ from crossrank.program.types import ShapedType, is_float
 
 BEGIN = 100e3
 """Nanoseconds to begin and end a run, for each rank."""
-ALONE: Mapping[str, float] = {"dispatches": 130e3, "tasks": 45e3}
+ALONE: Mapping[str, float] = {"dispatches": 140e3, "tasks": 55e3, "window_bytes": 0.045}
 """Nanoseconds of what Python does, on one core at a time."""
 SHARED: Mapping[str, float] = {
-    "blocks": 15e3,
-    "notifies": 12,
-    "waits": 1.2e3,
-    "moved_bytes": 0.18,
-    "managed_bytes": -0.08,  # so much less than others
-    "copied_bytes": 0.06,
-    "elements": 0.08,
+    "blocks": 25e3,
+    "notifies": 10,
+    "waits": 800,
+    "moved_bytes": 0.08,
+    "managed_bytes": 0.03,
+    "copied_bytes": 0.05,
+    "elements": 0.07,
 }
 """Nanoseconds of what kernels do, on as many cores as there are, of what is more than the caches hold."""
 

@@ -22,6 +22,7 @@ from crossrank.program.cost.kernels import counted
 from crossrank.program.cost.values import Domain, Known, Shape, Value, taken
 from crossrank.program.cost.work import Number, Work
 from crossrank.program.dialect.calls import CallOp, CommDomainScopeOp, ScopeYieldOp
+from crossrank.program.dialect.windows import AllocWindowOp
 from crossrank.program.program import Function, Program, place
 
 MOST_TURNS = 32
@@ -114,6 +115,8 @@ class _Body:
                     self.scope(op)
                 case CallOp():
                     self.call(op)
+                case AllocWindowOp():
+                    self.window(op)
                 case ReturnOp() | scf.YieldOp() | ScopeYieldOp():
                     pass
                 case _:
@@ -127,6 +130,16 @@ class _Body:
         self.block(op.body.block)
         for result, value in zip(op.results, yielded(op.body.block), strict=True):
             self.known.values[result] = self.known.of(value)
+
+    def window(self, op: AllocWindowOp) -> None:
+        """A buffer on each device of its domain."""
+        size = self.known.most(op.size)
+        if math.isinf(size):
+            self.work.unknown[place(op)] = None
+            return
+        domain = self.walker.domains.get(op.window)
+        for device in () if domain is None else domain.devices:
+            self.work.count(device, "window_bytes", size)
 
     def branch(self, op: scf.IfOp) -> None:
         arms = [r.block for r in taken(self.known.exact(op.cond), op.true_region, op.false_region) if r.blocks]

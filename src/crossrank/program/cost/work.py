@@ -16,9 +16,10 @@ COUNTED: Mapping[str, str] = {
     "blocks": "blocks of those launches",
     "notifies": "cells of signals that are changed",
     "waits": "cells of signals that are waited for",
-    "moved_bytes": "bytes from one rank to another",
-    "managed_bytes": "of these, what collectives of host and chip functions move",
+    "moved_bytes": "bytes that kernels put, get, load and store from one rank to another",
+    "managed_bytes": "bytes that collectives of host and chip functions move from one rank to another",
     "copied_bytes": "bytes from one place of a rank to another, or between its memory and a tile",
+    "window_bytes": "bytes of windows, which are zero when a run begins",
     "elements": "elements of tiles, and of collectives' operands, that are computed",
 }
 """What is counted, and what it means."""

@@ -18,6 +18,7 @@ Array = npt.NDArray[Any]
 
 ALIGNMENT = 64
 """Bytes: a line of the processor's cache, so that the signals of two windows are never in one."""
+PAGE, HUGE_PAGE = 4 << 10, 2 << 20
 
 
 class Domain:
@@ -57,7 +58,7 @@ class Window:
         self.name = name
         self.domain = domain
         self.size = size
-        self.memory = [_zeros(size) for _ in domain.devices]
+        self.memory = _zeros(size, len(domain.devices))
         self.begin = [address_of(m) for m in self.memory]
 
     def clear(self) -> None:
@@ -72,11 +73,17 @@ class Window:
         return View(array, self, rank)
 
 
-def _zeros(size: int) -> Array:
-    """So many bytes, aligned; an empty buffer has an address of its own, too."""
-    room = np.zeros(size + ALIGNMENT, np.uint8)
-    skip = -address_of(room) % ALIGNMENT
-    return room[skip : skip + size]
+def _zeros(size: int, count: int) -> list[Array]:
+    """So many times so many bytes, aligned; an empty buffer has an address of its own, too.
+
+    They lie in one array, for NumPy asks for huge pages under a large one. There they are a page apart, so that the
+    same element of all ranks has not the same place in the caches.
+    """
+    alignment, apart = (HUGE_PAGE, PAGE) if size * count >= HUGE_PAGE else (ALIGNMENT, 0)
+    stride = size // ALIGNMENT * ALIGNMENT + ALIGNMENT + apart
+    area = np.zeros(stride * count + alignment, np.uint8)
+    first = -address_of(area) % alignment
+    return [area[begin : begin + size] for begin in range(first, first + stride * count, stride)]
 
 
 def named(dtype: np.dtype[Any]) -> str:

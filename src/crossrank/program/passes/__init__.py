@@ -8,8 +8,8 @@ from crossrank.passes import register_pipeline
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-# what is said collectively becomes puts, signals and waits, tasks and dispatches; calls and windows say what a run has to
-# know of them
+# what is said collectively becomes puts, signals and waits, tasks and dispatches; calls and windows say what a run has
+# to know of them
 _PASSES = (
     "lower-composite-ops",
     "fuse-create-assemble-to-slice",
