@@ -35,11 +35,12 @@ SHARED: Mapping[str, float] = {
 """Nanoseconds of what kernels do, on as many cores as there are, of what is more than the caches hold."""
 
 
-def milliseconds(counts: Mapping[str, Number], ranks: int = 0) -> float:
-    """What the counts of so many ranks together come to."""
-    cores = max(1, min(os.cpu_count() or 1, ranks))
+def milliseconds(counts: Mapping[str, Number], ranks: int = 0, cores: int = 1) -> float:
+    """What the counts of so many ranks together come to, on so many cores."""
     alone = ranks * BEGIN + sum(price * counts.get(what, 0) for what, price in ALONE.items())
-    return 1e-6 * (alone + sum(price * counts.get(what, 0) for what, price in SHARED.items()) / cores)
+    return 1e-6 * (
+        alone + sum(price * counts.get(what, 0) for what, price in SHARED.items()) / max(1, min(cores, ranks))
+    )
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,16 @@ class CostReport:
         }
 
 
-def cost_of(program: Program, ranks: int, arguments: Mapping[str, Array] | None = None) -> CostReport:
+def cost_of(
+    program: Program, ranks: int, arguments: Mapping[str, Array] | None = None, *, cores: int | None = None
+) -> CostReport:
     """What a run of a program costs.
 
     Args:
         program: its passes have run.
         ranks: on how many devices.
         arguments: of its entry, by name, as far as they are known: extents and numbers.
+        cores: of the machine that it runs on; None: as many as this process may use.
 
     Raises:
         InputError: a call of nothing.
@@ -97,7 +101,7 @@ def cost_of(program: Program, ranks: int, arguments: Mapping[str, Array] | None 
         {rank: {what: work.ranks[rank][what] for what in COUNTED} for rank in range(ranks)},
         dict(work.launches),
         dict(work.places),
-        milliseconds(work.total, ranks),
+        milliseconds(work.total, ranks, cores or len(os.sched_getaffinity(0))),
         tuple(work.unknown),
     )
 
