@@ -374,7 +374,8 @@ def test_check_finds_a_collective_that_cannot_be_lowered(capsys: pytest.CaptureF
     )
     found = as_json(capsys, "check", str(shift), "--ranks", "2")["findings"]
     assert [(f["kind"], f["message"].partition(":")[0]) for f in found] == [
-        ("lower-l2-tensor-collectives", "operand target is not provably packed")
+        ("execute", "signal rows 1 differ from the domain's size 2"),
+        ("lower-l2-tensor-collectives", "operand target is not provably packed"),
     ]
 
 

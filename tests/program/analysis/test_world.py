@@ -1,4 +1,4 @@
-"""What cannot be on a number of devices: which devices are not there, which windows are too small, or too large."""
+"""What cannot be on a number of devices: devices that are not there, windows too small or too large, signals too."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ CHIP = "self.chip(x[0], 1, w, y[0], device={})"
 WINDOW = "b = pld.alloc_window_buffer({})\nw = pld.window(b, {}, dtype=pl.INT32)\n"
 SMALL = WINDOW.format("pld.world_size() * 4", "[pld.world_size(), 1]")
 THERE = f"{SMALL}for r in pl.range(pld.world_size()):\n    {CHIP.format('r')}"
+BARRIER = "{}for r in pl.range({}):\n    " + CHIP.format("r") + "\npld.tensor.barrier(w)"
 
 TABLE: list[tuple[str, list[tuple[int, str]]]] = [
     (THERE, []),
@@ -34,6 +35,12 @@ TABLE: list[tuple[str, list[tuple[int, str]]]] = [
         WINDOW.format("pld.world_size() * 2**50", "[1, 1]"),
         [(1, "window buffer b on 4 devices takes 16777216.0 GiB of memory")],
     ),
+    (
+        BARRIER.format(WINDOW.format(12, "[3, 1]"), "pld.world_size()"),
+        [(5, "signal rows 3 differ from the domain's size 4")],
+    ),
+    (BARRIER.format(WINDOW.format(12, "[3, 1]"), 3), []),
+    (BARRIER.format(WINDOW.format(20, "[5, 1]"), "pld.world_size()"), []),
 ]
 
 
@@ -43,3 +50,15 @@ def test_unfit(host: str, found: list[tuple[int, str]]) -> None:
     assert [line_of(lapse.op) - WHERE["host"] + 1 for lapse in lapses] == [line for line, _ in found]
     for lapse, (_, what) in zip(lapses, found, strict=True):
         assert lapse.what.startswith(what)
+
+
+@pytest.mark.parametrize(("rows", "found"), [(2, 1), (4, 0), (5, 1)])
+def test_signal_of_a_chip_function(rows: int, found: int) -> None:
+    """Found where the collective stands, by the window that its function is given."""
+    window = WINDOW.format(4 * rows, f"[{rows}, 1]")
+    program = parse(
+        host=f"{window}for r in pl.range(pld.world_size()):\n    {CHIP.format('r')}", chip="pld.tensor.barrier(w)"
+    )
+    assert [lapse.what for lapse in unfit(program, 4)] == [
+        f"signal rows {rows} differ from the domain's size 4"
+    ] * found

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from xdsl.dialects import scf
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from crossrank.arrays import check_room
 from crossrank.errors import InputError, RunError, counted
@@ -14,16 +14,22 @@ from crossrank.program.analysis.bounds import Bounds
 from crossrank.program.analysis.discipline import Lapse
 from crossrank.program.analysis.domains import devices_of
 from crossrank.program.analysis.lineage import Lineage
+from crossrank.program.analysis.provenance import Provenance
+from crossrank.program.builtins import RING, builtin_of, operands_of
 from crossrank.program.dialect.around import around
 from crossrank.program.dialect.calls import CallOp
+from crossrank.program.dialect.collectives import CollectiveOp
 from crossrank.program.dialect.tensors import shaped
 from crossrank.program.dialect.windows import AllocWindowOp, WindowOp, WorldSizeOp
 from crossrank.program.program import Function, Program
+from crossrank.program.types import Dim, ShapedType
 
 
 def unfit(program: Program, world: int) -> Iterator[Lapse]:
-    """Dispatches to devices that are not there, windows smaller than a view of them, and those that find no room."""
+    """Dispatches to devices that are not there, windows smaller than a view of them, and those that find no room;
+    signals that have not a cell for each rank."""
     lineage = Lineage(program)
+    yield from _signals(program, world)
     for function in program.functions:
         if function.is_host and function.has_body:
             yield from _unfit(function, lineage, world)
@@ -60,6 +66,38 @@ def _unfit(host: Function, lineage: Lineage, world: int) -> Iterator[Lapse]:
                 if needed > size:
                     what = f"pld.window takes {needed} bytes, and buffer {op.buffer.owner.window} has {size}"
                     yield Lapse(op, what, "make the buffer larger")
+
+
+def _signals(program: Program, world: int) -> Iterator[Lapse]:
+    """Collectives whose signal has fewer rows than their domain has ranks; in a chip function, or more."""
+    if not any(isinstance(op, CollectiveOp) for op in program.module.walk()):
+        return
+    provenance = Provenance(program)
+    told = set[CollectiveOp]()
+    for context in provenance.contexts():
+        covered = provenance.covered(context)
+        for op in context.function.op.walk():
+            signal = operands_of(op)["signal"] if isinstance(op, CollectiveOp) and op not in told else None
+            origin = None if signal is None else provenance.origin(signal, context)
+            if not isinstance(op, CollectiveOp) or signal is None or origin is None or origin.allocation not in covered:
+                continue
+            devices, shape = covered[origin.allocation], _viewed(signal, origin.allocation)
+            ranks = world if devices is None else len(devices)
+            is_ring = builtin_of(op) is RING and len(shape) > 1
+            rows, exactly = shape[is_ring], is_ring or context.function.is_chip
+            if isinstance(rows, int) and (rows < ranks or (rows > ranks and exactly)):
+                told.add(op)
+                what = f"signal {'columns' if is_ring else 'rows'} {rows} differ from the domain's size {ranks}"
+                yield Lapse(op, what, "give it a cell for each rank of its domain")
+
+
+def _viewed(value: SSAValue, allocation: AllocWindowOp) -> Sequence[Dim]:
+    """The extents of a view of an allocation: where a parameter has but names for them, those of its only view."""
+    shape = shaped(value).shape
+    views = {use.operation.result.type for use in allocation.result.uses if isinstance(use.operation, WindowOp)}
+    (view,) = views if len(views) == 1 else (value.type,)
+    named = all(isinstance(d, int) or d.isidentifier() for d in shape)
+    return view.shape if named and isinstance(view, ShapedType) and len(view.shape) == len(shape) else shape
 
 
 def _runs(op: Operation, bounds: Bounds) -> bool:

@@ -10,6 +10,7 @@ from crossrank.doors import Source
 from crossrank.errors import InputError
 from crossrank.passes import Pass, pipeline, run_passes
 from crossrank.program.analysis.launches import too_wide
+from crossrank.program.analysis.world import unfit
 from crossrank.program.codegen.build import sources_of
 from crossrank.program.compiled import PIPELINE, fitted
 from crossrank.program.cost.estimate import CostReport, cost_of
@@ -90,6 +91,8 @@ def rail_of(
     try:
         run_passes(lowered, fitted(pipeline(PIPELINE) if passes is None else passes, MACHINE))
         Callees(lowered, sources_of(lowered))  # HOST and CHIP bodies, which nobody runs here
+        for lapse in unfit(file.program, file.ranks):
+            raise InputError(f"{where(lapse.op)}{lapse.what}", lapse.remedy)
         for call, what in too_wide(lowered, MACHINE.aiv_cores, MACHINE.aic_cores):
             raise InputError(f"{where(call)}{what}", "ask for fewer blocks: core_num=…")
         given = given_arguments(file, 0) if arguments is None else arguments
