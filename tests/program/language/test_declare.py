@@ -162,6 +162,14 @@ def test_kinds_and_surroundings() -> None:
     assert str(read_program(program.text(locations=True))) == str(program)
 
 
+def test_names_that_python_makes_private() -> None:
+    body = "    def __f(self):\n        pass\n    __N = 2\n"
+    chip = "    @pl.function\n    def g(self):\n        for i in pl.unroll(self.__N):\n            self.__f()\n"
+    program = load_module((INCORE + body + chip).encode(), "p.py", "a program").P
+    assert [f.name for f in program.functions] == ["__f", "g"]
+    assert str(program.function("g").op).count("@__f") == 2
+
+
 def test_python_calls_are_refused() -> None:
     with pytest.raises(InputError, match=r"pl\.load was called as Python"):
         pl.load(1, 2, 3)

@@ -200,6 +200,15 @@ REFUSED = [
         "1:1",
         "self.chip: device is a number, and this is Tensor[[2, 4, 8], FP32]",
     ),
+    (
+        "host",
+        "a = pld.alloc_window_buffer([8], dtype=pl.INT32)\nb = pld.alloc_window_buffer([8], dtype=pl.INT32)\n"
+        "w = pld.window(a, [8], dtype=pl.INT32)\nfor i in pl.range(2):\n    w = pld.tensor.barrier(w)\n"
+        "    w = pld.window(b, [8], dtype=pl.INT32)",
+        "5:28",
+        "w is DistributedTensor[[8], INT32] of a before the loop of line 20, and DistributedTensor[[8], INT32] of b "
+        "after a turn",
+    ),
 ]
 """A function, its statements, the place within them, and what is said first."""
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any, TypeGuard, TypeVar, cast
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from crossrank.collective.dtypes import DType
 from crossrank.program.dialect.tensors import DimOp, ReshapeOp, SliceOp, known, shaped
@@ -35,6 +35,16 @@ EnumT = TypeVar("EnumT", bound=Enum)
 def said(value: Any) -> str:
     """What a value is, for messages: its type as programs write it, or what Python calls it."""
     return spelled(value.type) if isinstance(value, SSAValue) else type(value).__name__
+
+
+def said_apart(*values: Any) -> list[str]:
+    """What values are, or types; with their windows where they differ in these alone."""
+    types = [value.type if isinstance(value, SSAValue) else value for value in values]
+    texts = [spelled(type) if isinstance(type, Attribute) else said(type) for type in types]
+    if len(set(texts)) > 1:
+        return texts
+    windows = [type.window if isinstance(type, DistTensorType) else "" for type in types]
+    return [f"{text} of {window}" if window else text for text, window in zip(texts, windows, strict=True)]
 
 
 def is_tensor(value: Any) -> TypeGuard[SSAValue]:

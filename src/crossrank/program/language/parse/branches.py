@@ -14,7 +14,7 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from crossrank.errors import counted
 from crossrank.program.language import scalars
-from crossrank.program.language.operands import is_number, said
+from crossrank.program.language.operands import is_number, said_apart
 from crossrank.program.language.parse.faults import Unbound
 from crossrank.program.language.parse.source import place
 from crossrank.program.types import moves
@@ -128,7 +128,7 @@ class Branch:
         found: list[list[SSAValue]] = [[], []]
         for pair in zip(*(arm.returned or () for arm in arms), strict=True):
             type = _one_type(list(pair))
-            theirs = " or ".join(said(value) for value in pair)
+            theirs = " or ".join(said_apart(*pair))
             body.ask(type is not None, f"{self.title} returns {theirs}, by its arm", "return the same type in both")
             assert type is not None
             for values, value, arm in zip(found, pair, arms, strict=True):
@@ -147,7 +147,7 @@ class Branch:
             return Unbound(f"what {name} is depends on {self.title}")
         type = _one_type(values)
         if type is None:
-            theirs = " and ".join(said(value) for value in values)
+            theirs = " and ".join(said_apart(*values))
             return Unbound(f"{name} is {theirs} in the arms of {self.title}", "give both one type, or two names")
         found = []
         for value, arm in zip(values, arms, strict=True):

@@ -14,11 +14,11 @@ from crossrank.errors import counted
 from crossrank.program.dialect.calls import PARALLEL
 from crossrank.program.language import scalars
 from crossrank.program.language.control import Turns
-from crossrank.program.language.operands import is_number, said
+from crossrank.program.language.operands import is_number, said, said_apart
 from crossrank.program.language.parse.faults import Unbound
 from crossrank.program.language.parse.liveness import bound_in, read_first
 from crossrank.program.language.parse.source import place
-from crossrank.program.types import is_scalar, moves, spelled
+from crossrank.program.types import is_scalar, moves
 
 if TYPE_CHECKING:
     from crossrank.program.language.parse.statements import Statements
@@ -180,7 +180,8 @@ class Loop:
             if adopted == kind:
                 slot.type = adopted
                 return False
-        what = f"{slot.name} is {spelled(slot.type)} before {self.title}, and {said(value)} after a turn"
+        before, after = said_apart(slot.type, value)
+        what = f"{slot.name} is {before} before {self.title}, and {after} after a turn"
         remedy = "give the second one another name"
         if is_scalar(slot.type):
             remedy = f"give it one type: {slot.name} = pl.const(0, pl.INT32), or pl.cast(…)"

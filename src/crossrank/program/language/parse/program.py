@@ -49,7 +49,8 @@ class ProgramParser:
     """
 
     def __init__(self, cls: type[Any], where: str) -> None:
-        self.declarations = {n: d for n, d in vars(cls).items() if isinstance(d, Declaration)}
+        found = {n: d for n, d in vars(cls).items() if isinstance(d, Declaration)}
+        self.declarations = {d.name if n == _in_class(cls, d.name) else n: d for n, d in found.items()}
         if not self.declarations:
             raise InputError(
                 f"{where}Class '{cls.__name__}' contains no @pl.function decorated methods",
@@ -175,6 +176,12 @@ class ProgramParser:
         body.ask(fits, f"{declared.name} returns {theirs}, and is declared to return {said_types}")
 
 
+def _in_class(cls: type[Any], name: str) -> str:
+    """What a class calls what its source calls so: Python renames what begins with two underscores."""
+    private = name.startswith("__") and not name.endswith("__")
+    return f"_{cls.__name__.lstrip('_')}{name}" if private else name
+
+
 class Methods:
     """``self``: the functions of the program, and what else its class has."""
 
@@ -186,7 +193,7 @@ class Methods:
     def __getattr__(self, name: str) -> Any:
         if name in self._program.declarations:
             return Method(self._program, name)
-        return getattr(self._class, name)
+        return getattr(self._class, _in_class(self._class, name))
 
     def __dir__(self) -> list[str]:
         return list(self._program.declarations)
