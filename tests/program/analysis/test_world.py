@@ -40,6 +40,13 @@ TABLE: list[tuple[str, list[tuple[int, str]]]] = [
         [(5, "signal rows 3 differ from the domain's size 4")],
     ),
     (BARRIER.format(WINDOW.format(12, "[3, 1]"), 3), []),
+    (
+        f"{THERE.replace('*', '* 2 *', 1)}\npld.tensor.broadcast(w, w, root=4)\npld.tensor.reduce_scatter(w[0:3], w)",
+        [
+            (5, "pld.tensor.broadcast root (4) must be a valid rank in [0, 4)"),
+            (6, "target rows 3 differ from the domain's size 4"),
+        ],
+    ),
     (BARRIER.format(WINDOW.format(20, "[5, 1]"), "pld.world_size()"), []),
 ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
@@ -18,7 +18,13 @@ from crossrank.program.analysis.provenance import Provenance
 from crossrank.program.builtins import RING, builtin_of, operands_of
 from crossrank.program.dialect.around import around
 from crossrank.program.dialect.calls import CallOp
-from crossrank.program.dialect.collectives import CollectiveOp
+from crossrank.program.dialect.collectives import (
+    AllGatherOp,
+    AllToAllOp,
+    BroadcastOp,
+    CollectiveOp,
+    ReduceScatterOp,
+)
 from crossrank.program.dialect.tensors import shaped
 from crossrank.program.dialect.windows import AllocWindowOp, WindowOp, WorldSizeOp
 from crossrank.program.program import Function, Program
@@ -27,9 +33,9 @@ from crossrank.program.types import Dim, ShapedType
 
 def unfit(program: Program, world: int) -> Iterator[Lapse]:
     """Dispatches to devices that are not there, windows smaller than a view of them, and those that find no room;
-    signals that have not a cell for each rank."""
+    collectives that do not fit their domain."""
     lineage = Lineage(program)
-    yield from _signals(program, world)
+    yield from _collectives(program, world)
     for function in program.functions:
         if function.is_host and function.has_body:
             yield from _unfit(function, lineage, world)
@@ -68,8 +74,8 @@ def _unfit(host: Function, lineage: Lineage, world: int) -> Iterator[Lapse]:
                     yield Lapse(op, what, "make the buffer larger")
 
 
-def _signals(program: Program, world: int) -> Iterator[Lapse]:
-    """Collectives whose signal has fewer rows than their domain has ranks; in a chip function, or more."""
+def _collectives(program: Program, world: int) -> Iterator[Lapse]:
+    """Collectives that do not fit their domain, of which the first function that is given one's windows tells."""
     if not any(isinstance(op, CollectiveOp) for op in program.module.walk()):
         return
     provenance = Provenance(program)
@@ -77,23 +83,44 @@ def _signals(program: Program, world: int) -> Iterator[Lapse]:
     for context in provenance.contexts():
         covered = provenance.covered(context)
         for op in context.function.op.walk():
-            signal = operands_of(op)["signal"] if isinstance(op, CollectiveOp) and op not in told else None
-            origin = None if signal is None else provenance.origin(signal, context)
-            if not isinstance(op, CollectiveOp) or signal is None or origin is None or origin.allocation not in covered:
+            if not isinstance(op, CollectiveOp) or op in told:
                 continue
-            devices, shape = covered[origin.allocation], _viewed(signal, origin.allocation)
+            origin = provenance.origin(op.returned, context)
+            if origin is None or origin.allocation not in covered:
+                continue
+            devices = covered[origin.allocation]
+            extents = {
+                name: _viewed(value, found.allocation)
+                for name, value in operands_of(op).items()
+                if value is not None and (found := provenance.origin(value, context))
+            }
             ranks = world if devices is None else len(devices)
-            is_ring = builtin_of(op) is RING and len(shape) > 1
-            rows, exactly = shape[is_ring], is_ring or context.function.is_chip
-            if isinstance(rows, int) and (rows < ranks or (rows > ranks and exactly)):
+            for what in _misfits(op, extents, ranks, exactly=context.function.is_chip):
                 told.add(op)
-                what = f"signal {'columns' if is_ring else 'rows'} {rows} differ from the domain's size {ranks}"
-                yield Lapse(op, what, "give it a cell for each rank of its domain")
+                yield Lapse(op, what, "its ranks are the devices that its windows are dispatched to")
+
+
+def _misfits(op: CollectiveOp, extents: Mapping[str, Sequence[Dim]], ranks: int, *, exactly: bool) -> Iterator[str]:
+    """What of a collective cannot be among so many ranks; ``exactly``: nothing has rows for more ranks either."""
+    signal = extents.get("signal", ())
+    if builtin_of(op) is RING and len(signal) > 1:
+        if isinstance(signal[1], int) and signal[1] != ranks:
+            yield f"signal columns {signal[1]} differ from the domain's size {ranks}"
+    elif signal and isinstance(signal[0], int) and (signal[0] < ranks or (exactly and signal[0] > ranks)):
+        yield f"signal rows {signal[0]} differ from the domain's size {ranks}"
+    if isinstance(op, (AllGatherOp, ReduceScatterOp, AllToAllOp)) and (target := extents.get("target")):
+        rows = target[0]
+        if isinstance(rows, int) and (rows < ranks or (exactly and rows > ranks)):
+            yield f"target rows {rows} differ from the domain's size {ranks}"
+    if isinstance(op, BroadcastOp) and (root := op.root.value.data) >= ranks:
+        yield f"{op.title} root ({root}) must be a valid rank in [0, {ranks})"
 
 
 def _viewed(value: SSAValue, allocation: AllocWindowOp) -> Sequence[Dim]:
     """The extents of a view of an allocation: where a parameter has but names for them, those of its only view."""
     shape = shaped(value).shape
+    if shaped(value).is_static:
+        return shape
     views = {use.operation.result.type for use in allocation.result.uses if isinstance(use.operation, WindowOp)}
     (view,) = views if len(views) == 1 else (value.type,)
     named = all(isinstance(d, int) or d.isidentifier() for d in shape)
