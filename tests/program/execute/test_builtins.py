@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from crossrank.author import load_module
+from crossrank.program import compile
 from crossrank.program.builtins import ALL_REDUCE, BUILTINS, RING, Builtin
 from crossrank.program.dialect.collectives import (
     AllGatherOp,
@@ -15,9 +17,9 @@ from crossrank.program.dialect.collectives import (
     IndexedAllToAllVOp,
     ReduceScatterOp,
 )
-from crossrank.program.execute.builtins import ask_operands
-from crossrank.program.execute.failures import Fatal, Reason
-from crossrank.program.execute.views import Domain, View
+from crossrank.program.execute.builtins import Meetings, ask_operands
+from crossrank.program.execute.failures import Fatal, Latched, Reason
+from crossrank.program.execute.views import Domain, View, Window
 
 BROADCAST, GATHER, SCATTER = BUILTINS[BroadcastOp], BUILTINS[AllGatherOp], BUILTINS[ReduceScatterOp]
 EXCHANGE, COUNTED, INDEXED = BUILTINS[AllToAllOp], BUILTINS[AllToAllVOp], BUILTINS[IndexedAllToAllVOp]
@@ -98,3 +100,50 @@ def test_what_is_apart() -> None:
     other = Domain("comm_d1", 1, range(4))
     with pytest.raises(Fatal, match=r"the windows of allreduce are of comm_d0 .* and comm_d1 "):
         ask_operands(ALL_REDUCE, [View(memory), signal], [FOUR, other], [], False)
+
+
+def test_ranks_that_launch_something_else() -> None:
+    """Whoever is late to the n-th launch on a signal is told, whichever rank that is."""
+    window = Window("cells", Domain("comm_d0", 0, (2, 5)), 64)
+    signal = View(window.memory[0][:16].view(np.int32).reshape(4, 1), window)
+    meetings = Meetings()
+    for device in (2, 2, 5, 2):
+        meetings.come(signal, device, "a sum", "p.py:1:1")
+    meetings.come(window.view(1, signal), 5, "a sum", "p.py:1:1")
+    with pytest.raises(Fatal, match=r"^rank 5 launches a barrier where rank 2 launches a sum \(p.py:1:1\): "):
+        meetings.come(window.view(1, signal), 5, "a barrier", "p.py:2:1")
+
+
+BRANCHES = """
+import crossrank.program.language as pl
+import crossrank.program.language.distributed as pld
+
+Data, Cells = pld.DistributedTensor[[1, 8], pl.FP32], pld.DistributedTensor[[2, 1], pl.INT32]
+
+@pl.program
+class P:
+    @pl.function(type=pl.FunctionType.Orchestration)
+    def chip(self, data: pl.InOut[Data], cells: pl.InOut[Cells]):
+        if pld.rank(pld.get_comm_ctx(data)) == 0:
+            data = pld.tensor.broadcast(data, cells, root=0)
+        else:
+            data = pld.tensor.broadcast(data, cells, root=1)
+
+    @pl.function(level=pl.Level.HOST, role=pl.Role.Orchestrator)
+    def host(self):
+        data_buf = pld.alloc_window_buffer(32)
+        cells_buf = pld.alloc_window_buffer(8)
+        data = pld.window(data_buf, [1, 8], dtype=pl.FP32)
+        cells = pld.window(cells_buf, [2, 1], dtype=pl.INT32)
+        for r in pl.range(pld.world_size()):
+            self.chip(data, cells, device=r)
+"""
+
+
+def test_a_branch_by_rank() -> None:
+    """Both broadcasts have as many meetings, so that their signals alone would not tell."""
+    compiled = compile(load_module(BRANCHES.encode(), "p.py", "a program").P, ranks=2)
+    kernel = r"launches __builtin_broadcast__fp32 of \[1, 8\] FP32"
+    what = rf"rank (1|0) {kernel}, root \1 where rank (1|0) {kernel}, root \2"
+    with pytest.raises(Latched, match=rf"^p.py:1[24]:\d+: {what} \(p.py:1[24]:\d+\): .*\(code 5\)$"):
+        compiled()

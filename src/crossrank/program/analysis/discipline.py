@@ -85,11 +85,14 @@ class _Walk:
         return [value for value, param in pairs if param.direction.writes and is_tensor(value)]
 
     def _lapse(self, op: Operation, call: CallOp, value: SSAValue) -> Lapse:
-        params = self.lineage.callee(call).params
-        param = params[list(call.arguments).index(value)]
+        number = list(call.arguments).index(value)
+        param = self.lineage.callee(call).params[number]
         name = value.name_hint or param.name
+        remedy = f"go on with what the call gives: {name} = self.{call.function}(…)"
+        if number not in self.lineage.returned(call.function):
+            remedy = f"let {call.function} return {param.name}, and g{remedy[1:]}"
         return Lapse(
             op,
             f"{name} is read here, and was given to {call.function} as {param.direction} in line {line_of(call)}",
-            f"go on with what the call gives: {name} = self.{call.function}(…)",
+            remedy,
         )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NoReturn
 
@@ -10,7 +13,7 @@ from crossrank.program.builtins import BUILTINS, RING, Builtin, ring_rows, width
 from crossrank.program.dialect.collectives import AllGatherOp
 from crossrank.program.dialect.windows import LaunchWidthOp
 from crossrank.program.execute.failures import Fatal, Reason
-from crossrank.program.execute.views import Domain, View
+from crossrank.program.execute.views import Domain, View, Window
 
 
 def ask_operands(
@@ -74,6 +77,52 @@ def _ask_rows(builtin: Builtin, of: Mapping[str, View], ranks: int, spare: bool)
         exact = rows if counted else needed
         enough = there >= needed if "index" in of or (spare and not counted) else there == exact
         _ask(enough, f"input of {builtin.name} has {there} rows, and needs {exact}")
+
+
+@dataclass
+class _Call:
+    """A collective on a signal, as the first rank that launched it said, and how many have not."""
+
+    said: str
+    rank: int
+    place: str
+    missing: int
+
+
+class Meetings:
+    """Which collectives ranks launch on which signal: on each rank the same ones, in the same order.
+
+    Their credits alone would not tell: two that meet as often as one another go on with wrong values.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._launched: Counter[tuple[Window, int, int]] = Counter()
+        self._calls: dict[tuple[Window, int, int], _Call] = {}
+
+    def come(self, signal: View, device: int, said: str, place: str) -> None:
+        """A rank's next launch on a signal; Fatal (code 5) where another rank launches something else there.
+
+        Args:
+            signal: a part of a window.
+            device: whose.
+            said: what it launches, in words.
+            place: the author's line.
+        """
+        window = signal.window
+        assert window is not None
+        cells = signal.address - window.begin[signal.rank]
+        with self._lock:
+            number = self._launched[window, cells, device]
+            self._launched[window, cells, device] += 1
+            key = window, cells, number
+            call = self._calls.setdefault(key, _Call(said, device, place, len(window.domain.devices)))
+            call.missing -= 1
+            if not call.missing:
+                del self._calls[key]
+        if call.said != said:
+            theirs = f"rank {call.rank} launches {call.said}{f' ({call.place})' if call.place else ''}"
+            _fail(f"rank {device} launches {said} where {theirs}: ranks launch the same on a signal, in one order")
 
 
 def launch_width(op: LaunchWidthOp) -> Callable[..., int]:

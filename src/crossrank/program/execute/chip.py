@@ -112,7 +112,7 @@ class Chip(Orchestrator):
                 "pass a copy",
             )
         how = How.of(call, operands, self._how)
-        blocks = self._blocks(kernel, how)
+        blocks, at = self._blocks(kernel, how), place(call) or self.place
         if kernel.wants_packed:
             for n, view in zip(slots.tensors, views, strict=True):
                 if not view.is_packed:
@@ -120,6 +120,7 @@ class Chip(Orchestrator):
                     raise Fatal(f"operand {name} of {kernel.name} is not contiguous", Reason.INVALID_ARGS)
         if kernel.builtin is not None:
             ask_operands(kernel.builtin, views, domains, scalars, is_dispatch(self.function))
+            self._meet(kernel, views, scalars, blocks, at)
         accesses = [(view, directions[n]) for n, view in zip(slots.tensors, views, strict=True)]
         before = dict.fromkeys((*how.deps, *(() if how.manual else self.map.all_before(accesses))))
         contexts = {domain: self._context(domain, views) for domain in dict.fromkeys(domains)}
@@ -134,11 +135,18 @@ class Chip(Orchestrator):
             blocks,
             code.never_waits,
         )
-        at = place(call) or self.place
         self.run.launched(task, Launched(kernel, self.device, tuple(views), tuple(domains), at, blocks))
         for view, direction in accesses:
             self.map.note(view, direction, task, ordered=not how.manual)
         return self._submitted(task)
+
+    def _meet(self, kernel: Kernel, views: Sequence[View], scalars: Sequence[Any], blocks: int, at: str) -> None:
+        """Say to the other ranks which collective this one launches next on its signal."""
+        assert kernel.builtin is not None
+        of = dict(zip([o.name for o in kernel.builtin.operands], views, strict=True))
+        said = f"{kernel.name} of {of[kernel.builtin.returned].described}"
+        said += "".join(f", root {root}" for root in scalars) + (f" in {blocks} blocks" if blocks > 1 else "")
+        self.run.meetings.come(of["signal"], self.device, said, at)
 
     def wrapped(self, wrapper: ChipFunction, operands: Operands, call: CallOp) -> tuple[tuple[Any, ...], Task]:
         """The launches of a function that wraps kernels, made as its call says.

@@ -17,6 +17,7 @@ from crossrank.program.codegen.build import CompiledKernel
 from crossrank.program.dialect.calls import CallOp
 from crossrank.program.execute import chip, host
 from crossrank.program.execute.binding import Parameters
+from crossrank.program.execute.builtins import Meetings
 from crossrank.program.execute.callees import Callee, ChipFunction, Kernel, Operands, Worker
 from crossrank.program.execute.dispatch import Dispatcher, Threads
 from crossrank.program.execute.failures import Latched, Reason, Refused, refuse
@@ -146,6 +147,7 @@ class Run:
         self.options = options
         self.engine = engine
         self.dispatcher = Dispatcher(engine, threads)
+        self.meetings = Meetings()
         self._windows = windows
         self._workers = workers
         self._domains = 0
