@@ -38,6 +38,8 @@ TEMPLATE_DIR, TEMPLATE_VARS, CONTIGUOUS = "builtin_template_dir", "builtin_templ
 DISPATCH = "builtin.tensor."
 """Before the name of a variant: the chip function that the host dispatches for it."""
 MOST_CORES = 2**31 - 1
+SOURCE_RANKS = 16
+"""As many ranks as the kernels of the source have room for."""
 
 CPP = {
     "f16": "half",
@@ -302,6 +304,11 @@ def is_dispatch(function: str) -> bool:
 def operands_of(op: CollectiveOp) -> dict[str, SSAValue]:
     """The tensors of a collective, by the names of its builtin's parameters, in their order."""
     return {o.name: getattr(op, o.field) for o in builtin_of(op).operands}
+
+
+def role(op: CollectiveOp, name: str) -> str:
+    """What messages call an operand that its builtin has under a name."""
+    return "src" if isinstance(op, AllReduceOp) and name == "target" else name
 
 
 def template_of(function: Function) -> tuple[Builtin, ReduceOp | None, DType]:

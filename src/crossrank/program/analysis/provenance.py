@@ -19,9 +19,9 @@ from crossrank.errors import InputError
 from crossrank.program.analysis.domains import Devices, constant, coverage, listed
 from crossrank.program.analysis.lineage import Lineage
 from crossrank.program.analysis.order import postorder
-from crossrank.program.builtins import operands_of
+from crossrank.program.builtins import operands_of, role
 from crossrank.program.dialect.calls import CallOp
-from crossrank.program.dialect.collectives import AllReduceOp, CollectiveOp
+from crossrank.program.dialect.collectives import CollectiveOp
 from crossrank.program.dialect.tensors import SliceOp, TransposeOp, shaped
 from crossrank.program.dialect.windows import AllocWindowOp, WindowOp
 from crossrank.program.program import Function, Program, place, where
@@ -213,11 +213,6 @@ def _check(op: CollectiveOp, context: Context, provenance: Provenance) -> None:
                 f"use, and {other} in '{second.window}' (at {place(second)}), which devices "
                 f"{listed(devices[second])} use{met}: give both to the same devices",
             )
-
-
-def role(op: CollectiveOp, name: str) -> str:
-    """What messages call an operand."""
-    return "src" if isinstance(op, AllReduceOp) and name == "target" else name
 
 
 def _meeting(one: SSAValue, other: SSAValue, context: Context, lineage: Lineage) -> str:

@@ -421,6 +421,7 @@ class IndexedAllToAllVOp(CollectiveOp):
     """
 
     name = "program.indexed_all_to_all_v"
+    SOURCE_RAIL: ClassVar = "is lowered in CHIP orchestration only; HOST and InCore calls are unsupported"
     T: ClassVar = VarConstraint("T", base(DistTensorType))
     source = operand_def(ShapedType)
     target = operand_def(T)

@@ -240,12 +240,15 @@ class Run:
     def record(self) -> Record:
         """What it did."""
         dispatched, launched = list(self._dispatched), list(self._launched)
+        widths: dict[str, set[int]] = {}
+        for name, _, blocks in launched:
+            widths.setdefault(name, set()).add(blocks)
         return Record(
             dict(Counter(device for _, device in dispatched)),
             dict(Counter(name for name, _ in dispatched)),
             dict(Counter(device for _, device, _ in launched)),
             dict(Counter(name for name, _, _ in launched)),
-            {name: sorted({b for n, _, b in launched if n == name}) for name in {name for name, _, _ in launched}},
+            {name: sorted(blocks) for name, blocks in widths.items()},
             self.engine.trace(),
         )
 

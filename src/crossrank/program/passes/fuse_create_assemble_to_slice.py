@@ -120,7 +120,7 @@ def _fuse(made: CreateTensorOp, known: _Known, remarks: Remarks) -> bool:
     block = made.parent_block()
     assert block is not None
     for op in moved:
-        op.detach()  # type: ignore[no-untyped-call]
+        block.detach_op(op)
     for op in (*new, view):
         op.location = made.location
     block.insert_ops_before([*moved, *new, view], made)

@@ -92,7 +92,4 @@ def _ask_source(e: Emitter, op: CollectiveOp) -> None:
                 "implemented",
             )
         case IndexedAllToAllVOp():
-            e.fail(
-                f"{op.title} is lowered in CHIP orchestration only; HOST and InCore calls are unsupported",
-                "call it from a CHIP orchestration",
-            )
+            e.fail(f"{op.title} {op.SOURCE_RAIL}", "call it from a CHIP orchestration")

@@ -13,7 +13,7 @@ from crossrank.program.analysis.bounds import Bounds
 from crossrank.program.analysis.contiguity import loose_step
 from crossrank.program.analysis.lineage import Lineage
 from crossrank.program.analysis.provenance import check_operands
-from crossrank.program.builtins import RING, Variant, builtin_of, operands_of, ring_rows
+from crossrank.program.builtins import RING, SOURCE_RANKS, Variant, builtin_of, operands_of, ring_rows
 from crossrank.program.dialect.collectives import (
     AllReduceOp,
     AllToAllVOp,
@@ -31,7 +31,6 @@ from crossrank.remarks import Remarks
 
 SOURCE_OPS = (AllToAllVOp, IndexedAllToAllVOp)
 SOURCE_DTYPES = ("f32", "s8")
-SOURCE_RANKS = 16
 
 
 @register

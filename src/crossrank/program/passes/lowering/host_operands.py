@@ -8,8 +8,17 @@ from collections.abc import Sequence
 from xdsl.dialects import scf
 
 from crossrank.errors import InputError
-from crossrank.program.analysis.provenance import role
-from crossrank.program.builtins import DISPATCH, MOST_CORES, RING, Variant, builtin_of, operands_of, ring_rows
+from crossrank.program.builtins import (
+    DISPATCH,
+    MOST_CORES,
+    RING,
+    SOURCE_RANKS,
+    Variant,
+    builtin_of,
+    operands_of,
+    ring_rows,
+    role,
+)
 from crossrank.program.dialect.around import around
 from crossrank.program.dialect.calls import CommDomainScopeOp
 from crossrank.program.dialect.collectives import (
@@ -25,9 +34,6 @@ from crossrank.program.dialect.tensors import known, shaped
 from crossrank.program.kinds import ReduceOp
 from crossrank.program.program import where
 from crossrank.program.types import Dim, DistTensorType, spelled
-
-MOST_RANKS = 16
-"""As many ranks as the source's kernels have room for."""
 
 
 class Operands:
@@ -163,10 +169,7 @@ class Operands:
     def check_as_source(self, variant: Variant) -> None:
         """Raise an InputError where the source's kernels do not go."""
         op, element, name = self.op, spelled(variant.element), f"{DISPATCH}{self.builtin.name}"
-        self.ask(
-            not isinstance(op, IndexedAllToAllVOp),
-            f"{op.title} is lowered in CHIP orchestration only; HOST and InCore calls are unsupported",
-        )
+        self.ask(not isinstance(op, IndexedAllToAllVOp), f"{op.title} {IndexedAllToAllVOp.SOURCE_RAIL}")
         if isinstance(op, AllReduceOp) and self.builtin is not RING:
             self.ask(element in ("FP16", "FP32"), f"{name} currently supports only FP16 or FP32, got {element}")
         elif isinstance(op, AllToAllVOp):
@@ -187,7 +190,7 @@ class Operands:
             self._check_ring_as_source()
             return
         ranks = 0 if self.devices is None else len(self.devices)
-        self.ask(ranks <= MOST_RANKS, f"{name} requires {MOST_RANKS} or fewer participating devices, got {ranks}")
+        self.ask(ranks <= SOURCE_RANKS, f"{name} requires {SOURCE_RANKS} or fewer participating devices, got {ranks}")
         if isinstance(op, (BarrierOp, BroadcastOp, ReduceScatterOp)):
             self.ask(self.lanes is None, f"{name} signal must be a rank-1 DistributedTensor, got rank 2")
         constant = self.lanes is None or isinstance(self.lanes, int)
@@ -199,7 +202,7 @@ class Operands:
         title = f"{self.op.title}: ring allreduce requires"
         if not isinstance(ranks, int):
             return
-        self.ask(ranks <= MOST_RANKS, f"{title} {MOST_RANKS} or fewer participating devices, got {ranks}")
+        self.ask(ranks <= SOURCE_RANKS, f"{title} {SOURCE_RANKS} or fewer participating devices, got {ranks}")
         data = shaped(self.op.returned)
         self.ask(
             data.is_static,
