@@ -214,9 +214,9 @@ def test_what_authors_should_keep_to(bodies: dict[str, str], found: list[str]) -
 class Mistake:
     """What a run of `Mistakes` is told to make."""
 
-    root, cells, rows, peer, offset, load, store, put, extents = range(9)
-    branch, rounds, eq, set, nobody, count = range(9, 15)
-    conditions, tasks, together, packed = range(15, 19)
+    root, cells, rows, peer, offset, look, load, store, put, extents = range(10)
+    branch, rounds, eq, set, nobody, count = range(10, 16)
+    conditions, tasks, together, packed = range(16, 20)
 
 
 @pl.program
@@ -237,7 +237,7 @@ class Mistakes:
         me = pld.rank(pld.get_comm_ctx(s))
         if which == Mistake.root:
             w = pld.tensor.broadcast(w, s, root=3)
-        if which == Mistake.cells:
+        if which == Mistake.cells and me == 2:  # with the others, whose fault is first is theirs to race for
             few = pld.tensor.barrier(few)
         if which == Mistake.rows:
             w = pld.tensor.reduce_scatter(w, s)
@@ -245,6 +245,8 @@ class Mistakes:
             pld.system.notify(s, peer=n, offsets=[0, 0], value=1, op=pld.NotifyOp.Set)
         if which == Mistake.offset:
             pld.system.notify(s, peer=0, offsets=[n, 0], value=1, op=pld.NotifyOp.AtomicAdd)
+        if which == Mistake.look:
+            pld.system.wait(s, [n, 0], 0, cmp=pld.WaitCmp.Ge)
         if which == Mistake.load:
             y = pl.store(pld.tile.remote_load(w, 0, [n, 0], [2, 8]), [0, 0], y)
         if which == Mistake.store:
@@ -360,11 +362,12 @@ def line(text: str) -> int:
     ("which", "n", "text", "what"),
     [
         ("root", 0, "root=3", "pld.tensor.get reads rank 3 of w, which 3 ranks have"),
-        ("cells", 0, "barrier(few)", "pld.system.wait looks at rows 2..3 of few, which has 2"),
+        ("cells", 0, "barrier(few)", "pld.system.notify changes rows 2..3 of few, which has 2"),
         ("rows", 0, "reduce_scatter(w", "pld.tile.remote_load reads rows 2..3 of w, which has 2"),
         ("peer", 3, "peer=n", "pld.system.notify changes rank 3 of s, which 3 ranks have"),
         ("peer", -1, "peer=n", "pld.system.notify changes rank -1 of s, which 3 ranks have"),
         ("offset", 3, "offsets=[n, 0]", "pld.system.notify changes rows 3..4 of s, which has 3"),
+        ("look", 3, "wait(s, [n, 0]", "pld.system.wait looks at rows 3..4 of s, which has 3"),
         ("load", 1, "remote_load(w, 0, [n", "pld.tile.remote_load reads rows 1..3 of w, which has 2"),
         ("store", 4, "w, 0, [0, n]", "remote_store writes columns 4..12 of w, which has 8"),
         ("put", 2, "[n, 0], [1, 8]", "pld.tensor.put reads rows 2..3 of x, which has 2"),

@@ -260,7 +260,7 @@ CELL = {"context": 0, "slot": 0, "missing": ()}
 HANGS: list[Case] = [
     (
         "nobody notifies rank 1",
-        [("wait_equal", 0, 0, 0), ("wait_equal", 1, 5, 1), ("tell", 0, 0, 1)],
+        [("wait_equal", 0, 0, 0), ("wait_equal", 1, 5, 1), ("tell", 0, 2, 1)],
         {2: ("waiting", [Wait("cell", 0, 21, cell=5, compare="==", expected=1, present=0, **CELL)])},
     ),
     (

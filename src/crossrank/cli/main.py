@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import signal
 import sys
@@ -48,9 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = parsed.main(parsed)
         sys.stdout.flush()
     except InputError as error:
-        return _complain(_placed(str(error), parsed), 2)
+        return _fail(_placed(str(error), parsed), 2, parsed)
     except RunError as error:
-        return _complain(_placed(str(error), parsed), 3)
+        return _fail(_placed(str(error), parsed), 3, parsed)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
@@ -83,6 +84,13 @@ def _end_on_signals() -> None:
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, leave)
+
+
+def _fail(message: str, status: int, parsed: argparse.Namespace) -> int:
+    """Complain, and where JSON is awaited give it there too: programs read only that."""
+    if getattr(parsed, "json", False):
+        print(json.dumps({"error": message, "status": status}, indent=2))
+    return _complain(message, status)
 
 
 def _complain(message: str, status: int) -> int:

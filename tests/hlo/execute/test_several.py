@@ -339,7 +339,7 @@ def test_a_send_is_not_kept_waiting_by_a_collective(control: str, passes: str) -
     """Its receiver comes to the collective only once it has what is sent."""
     first = Writer().send("x", 1).text(all_reduce("x", control), reducer())
     second = Writer().recv("v", 1).text(all_reduce("v"), reducer())
-    assert run(first, second, passes=passes, limit_s=3.0).result["exact"]
+    assert run(first, second, passes=passes, limit_s=30.0).result["exact"]
 
 
 def test_loops_and_conditionals_wait_like_what_is_in_them() -> None:
@@ -383,7 +383,7 @@ no { a = f32[4] parameter(0)
         .add(choice.format("u"))
         .text("(f32[4], (s32[], f32[4])) tuple(k, l)", reducer(), bodies)
     )
-    assert run(first, second, passes="", limit_s=3.0).result["exact"]
+    assert run(first, second, passes="", limit_s=30.0).result["exact"]
 
 
 def test_what_stands_between_a_recv_and_its_echo_waits(tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_what_stands_between_a_recv_and_its_echo_waits(tmp_path: Path) -> None:
     text = echo.text("f32[4] negate(a)", reducer(), header="replica_count=3")
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     np.savez(tmp_path / "in.npz", p0=x)
-    report = run_values(text, "", inputs=str(tmp_path / "in.npz"), outputs=str(tmp_path / "out.npz"), limit_s=3.0)
+    report = run_values(text, "", inputs=str(tmp_path / "in.npz"), outputs=str(tmp_path / "out.npz"), limit_s=30.0)
     assert report.result["exact"]
     with np.load(tmp_path / "out.npz") as out:
         assert np.array_equal(out["o0"], [2 * x[0] + x[1]] * 3)
