@@ -235,6 +235,25 @@ def test_a_deferred_task_is_over_when_it_was_notified(library: Path) -> None:
     assert world.windows[0, 0] == 1
 
 
+def test_names_and_what_is_not_over(library: Path) -> None:
+    with Engine(20) as engine:
+        world = World(library, engine, 2)
+        with engine.orchestrator("host") as host:
+            waits, stores = world.launch("wait_equal", 1, 0, 1), world.launch("store", 0, 1, 4)
+            joined = engine.submit(0, "join", 0, [], [], [], [waits, stores])
+            engine.wait([stores])
+            assert engine.unfinished([joined, stores, host, waits]) == [joined, host, waits]
+            world.launch("store", 1, 0, 1)
+            engine.wait([joined])
+            assert engine.unfinished([joined, stores, host, waits]) == [host]
+        engine.finish()
+        trace, names = engine.trace(), engine.names()
+        assert names == ["host", "wait_equal", "store", "join"]
+        assert [names[n] for n in trace["name"]] == ["host", "wait_equal", "store", "join", "store"]
+        assert trace["blocks"].tolist() == [0, 1, 1, 0, 1]
+        assert [engine.name(task) for task in (host, joined)] == ["host", "join"]
+
+
 def test_plain_stores_are_seen(library: Path) -> None:
     with Engine(20) as engine:
         world = World(library, engine, 1)

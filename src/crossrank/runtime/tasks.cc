@@ -81,57 +81,54 @@ void Engine::start() {
 
 // ---- tasks ----
 
-Engine::Task& Engine::add(Task task) {
-  task.number = tasks_.size();
-  if (unfinished_++ == 0) clock_ = Clock::now(), tick_.notify_one();
-  tasks_.push_back(std::move(task));
-  return tasks_.back();
+Engine::Task& Engine::add(const char* name, TaskRecord record, Kernel kernel, Lane* lane) {
+  if (tasks_.empty()) clock_ = Clock::now(), tick_.notify_one();
+  const auto [named, is_new] = name_numbers_.try_emplace(name, uint32_t(names_.size()));
+  if (is_new) names_.push_back(named->first.c_str());
+  record.name = named->second;
+  const uint64_t number = records_.size();
+  Task made{number, records_.emplace_back(record), kernel, lane};
+  return tasks_.emplace_hint(tasks_.end(), number, std::move(made))->second;
 }
 
 int64_t Engine::submit(Kernel kernel, const char* name, int32_t rank, const TaskArguments& arguments,
                        const std::vector<uint64_t>& needs, uint32_t blocks, bool never_waits) {
-  Task made{};
-  made.name = name;
-  made.rank = rank;
-  made.kernel = kernel;
-  made.lane = never_waits ? &pool_ : &threads_;
-  if (kernel) made.arguments = std::make_unique<Arguments>(arguments);
-  made.left = kernel ? blocks : 0;
-  made.blocks.resize(made.left);
-  made.needs = needs;
+  Lane& lane = never_waits ? pool_ : threads_;
+  if (!kernel) blocks = 0;
+  auto copied = kernel ? std::make_unique<Arguments>(arguments) : nullptr;
   const Lock lock(mutex_);
   if (given_up_) return -1;
   for (const uint64_t need : needs)
-    if (need >= tasks_.size()) return -2;
-  Task& task = add(std::move(made));
-  for (const uint64_t need : needs) {
-    if (tasks_[need].end) continue;
-    ++task.missing;
-    tasks_[need].dependents.push_back(&task);
-  }
+    if (need >= records_.size()) return -2;
+  Task& task = add(name, {rank, 0, 0, blocks, 0, 0}, kernel, &lane);
   const int64_t number = int64_t(task.number);
+  task.arguments = std::move(copied);
+  task.left = blocks;
+  task.blocks.resize(blocks);
+  task.needs = needs;
+  for (const uint64_t need : needs) {
+    const auto needed = tasks_.find(need);
+    if (needed == tasks_.end()) continue;
+    ++task.missing;
+    needed->second.dependents.push_back(&task);
+  }
   if (task.missing == 0 && !start(task)) over(task);
-  pump(*task.lane);
+  pump(lane);
   return number;
 }
 
 int64_t Engine::open(const char* name, int32_t rank) {
-  Task made{};
-  made.name = name;
-  made.rank = rank;
-  made.orchestrator = true;
-  made.begin = now_ns();
   const Lock lock(mutex_);
   if (given_up_) return -1;
   moved();
   ++orchestrating_;
-  return int64_t(add(std::move(made)).number);
+  return int64_t(add(name, {rank, 1, 0, 0, now_ns(), 0}, nullptr, nullptr).number);
 }
 
 void Engine::close(uint64_t number) {
   const Lock lock(mutex_);
   --orchestrating_;
-  over(tasks_[number]);
+  over(tasks_.at(number));
   settle();
 }
 
@@ -149,9 +146,8 @@ void Engine::over(Task& first) {
   while (!those.empty()) {
     Task& task = *those.back();
     those.pop_back();
-    task.end = now_ns();
-    if (!task.begin) task.begin = task.end;
-    --unfinished_;
+    task.record.end = now_ns();
+    if (!task.record.begin) task.record.begin = task.record.end;
     for (Waiter* waiter : task.waiters) {
       if (--waiter->missing) continue;
       orchestrating_ += waiter->own;
@@ -160,7 +156,7 @@ void Engine::over(Task& first) {
     if (!given_up_)
       for (Task* dependent : task.dependents)
         if (--dependent->missing == 0 && !start(*dependent)) those.push_back(dependent);
-    task.waiters = {}, task.dependents = {}, task.needs = {};
+    tasks_.erase(task.number);
   }
   pump(threads_);
   pump(pool_);
@@ -174,7 +170,7 @@ void Engine::returned(Task& task, uint32_t block, Status status, const Launch& l
   if (--task.left) return;
   task.arguments = nullptr;
   if (task.unmet == 0) return over(task);
-  if (++deferred_[task.rank] > kMostDeferred)
+  if (++deferred_[task.record.rank] > kMostDeferred)
     fault(kBadCall, "more than 64 tasks of this rank wait for deferred conditions");
 }
 
@@ -207,13 +203,14 @@ void Engine::work(Lane& lane) {
     lane.ready.pop_front();
     ++lane.running;
     ++lane.started;
-    if (!task->begin) task->begin = now_ns();
+    const int32_t rank = task->record.rank;
+    if (!task->record.begin) task->record.begin = now_ns();
     Block block(*this, *task, index);
     task->blocks[index] = &block;
     lock.unlock();
     Status status;
     {
-      if (!lane.pool) begin_on_core(task->rank + int(index));  // the pool's are pinned
+      if (!lane.pool) begin_on_core(rank + int(index));  // the pool's are pinned
       const FloatMode mode(false);
       status = Status(task->kernel(block.slots.data()));
     }
@@ -229,7 +226,7 @@ void Engine::work(Lane& lane) {
 
 void Engine::watch() {
   Lock lock(mutex_);
-  const auto idle = [this] { return given_up_ || !unfinished_; };
+  const auto idle = [this] { return given_up_ || tasks_.empty(); };
   while (!ended_) {
     if (idle()) {
       tick_.wait(lock, [&] { return ended_ || !idle(); });
@@ -244,7 +241,7 @@ void Engine::watch() {
     threads_.started_before = threads_.started;
     pump(threads_);
     if (moved_.exchange(false)) clock_ = Clock::now();
-    if (unfinished_ && seconds_since(clock_) > limit_s_) give_up(Ending::kLimit);
+    if (!tasks_.empty() && seconds_since(clock_) > limit_s_) give_up(Ending::kLimit);
   }
 }
 
@@ -254,25 +251,27 @@ Engine::Waited Engine::wait(const std::vector<uint64_t>& tasks, const std::vecto
   Lock lock(mutex_);
   Waiter waiter{{}, uint32_t(own.size())};
   for (const uint64_t number : tasks)
-    if (number >= tasks_.size()) return Waited::kNoTask;
+    if (number >= records_.size()) return Waited::kNoTask;
   for (const uint64_t number : tasks) {
-    Task& task = tasks_[number];
-    if (task.end) continue;
+    const auto task = tasks_.find(number);
+    if (task == tasks_.end()) continue;
     ++waiter.missing;
-    task.waiters.push_back(&waiter);
+    task->second.waiters.push_back(&waiter);
   }
   if (waiter.missing && !given_up_) {
-    for (const uint64_t number : own) tasks_[number].needs = tasks;
+    for (const uint64_t number : own) tasks_.at(number).needs = tasks;
     orchestrating_ -= waiter.own;
     settle();
     waiter.changed.wait_for(lock, std::chrono::duration<double>(seconds),
                             [&] { return !waiter.missing || given_up_; });
     if (waiter.missing) orchestrating_ += waiter.own;
-    for (const uint64_t number : own) tasks_[number].needs = {};
+    for (const uint64_t number : own) tasks_.at(number).needs = {};
   }
   if (waiter.missing)
     for (const uint64_t number : tasks) {
-      auto& waiters = tasks_[number].waiters;
+      const auto task = tasks_.find(number);
+      if (task == tasks_.end()) continue;
+      auto& waiters = task->second.waiters;
       waiters.erase(std::remove(waiters.begin(), waiters.end(), &waiter), waiters.end());
     }
   if (given_up_) {
@@ -286,8 +285,8 @@ Engine::Waited Engine::finish(const std::vector<uint64_t>& own, double seconds) 
   std::vector<uint64_t> others;
   {
     const Lock lock(mutex_);
-    for (const Task& task : tasks_)
-      if (!task.end && std::find(own.begin(), own.end(), task.number) == own.end()) others.push_back(task.number);
+    for (const auto& [number, task] : tasks_)
+      if (std::find(own.begin(), own.end(), number) == own.end()) others.push_back(number);
   }
   const Waited waited = wait(others, own, seconds);
   // those may have submitted more
@@ -302,9 +301,9 @@ bool Engine::nothing_moves() const {
 
 // Called wherever something ceased to move.
 void Engine::settle() {
-  if (given_up_ || !unfinished_ || !nothing_moves()) return;
+  if (given_up_ || tasks_.empty() || !nothing_moves()) return;
   look(watches_.begin(), watches_.end());
-  if (unfinished_ && nothing_moves()) give_up(Ending::kHang);
+  if (!tasks_.empty() && nothing_moves()) give_up(Ending::kHang);
 }
 
 // A rank that failed for another's sake tells less than the other, who has as much time as it takes to say so.
@@ -331,7 +330,7 @@ void Engine::give_up(Ending ending) {
   }
   threads_.ready.clear();
   pool_.ready.clear();
-  for (const Task& task : tasks_)
+  for (const auto& [number, task] : tasks_)
     for (Waiter* waiter : task.waiters) waiter->changed.notify_one();
 }
 
@@ -363,16 +362,21 @@ Ending Engine::ending() {
   return ending_;
 }
 
-const char* Engine::name(uint64_t task) {
+const char* Engine::name(uint32_t number) {
   const Lock lock(mutex_);
-  return tasks_[task].name.c_str();
+  return number < names_.size() ? names_[number] : nullptr;
 }
 
-uint64_t Engine::records(TaskRecord* into, uint64_t most) {
+uint64_t Engine::records(uint64_t first, TaskRecord* into, uint64_t most) {
   const Lock lock(mutex_);
-  for (uint64_t n = 0; n < std::min<uint64_t>(most, tasks_.size()); ++n)
-    into[n] = {tasks_[n].rank, tasks_[n].orchestrator, tasks_[n].begin, tasks_[n].end};
-  return tasks_.size();
+  for (uint64_t n = first; n < records_.size() && n - first < most; ++n) into[n - first] = records_[n];
+  return records_.size();
+}
+
+uint64_t Engine::unfinished(uint64_t* tasks, uint64_t count) {
+  const Lock lock(mutex_);
+  const auto is_over = [this](uint64_t number) { return records_[number].end != 0; };
+  return uint64_t(std::remove_if(tasks, tasks + count, is_over) - tasks);
 }
 
 }  // namespace crossrank

@@ -41,9 +41,11 @@ struct TaskArguments {
   uint32_t tensor_count, context_count, scalar_count;
 };
 
-// What became of a task. Times are the monotonic clock's, in ns; 0 where not yet.
+// What became of a task, and all that stays of one that is over. Times are the monotonic clock's, in ns; 0 where not
+// yet. `name` is a number of the name's own; `blocks` are none where there is no kernel.
 struct TaskRecord {
   int32_t rank, orchestrator;
+  uint32_t name, blocks;
   int64_t begin, end;
 };
 
@@ -93,8 +95,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // domain. At a barrier the values are how many ranks it needs and has, and the ranks those that have not come.
   const std::vector<int64_t>& stuck() const { return stuck_; }
 
-  const char* name(uint64_t task);
-  uint64_t records(TaskRecord* into, uint64_t most);  // how many there are
+  const char* name(uint32_t number);  // of a record; null beyond the last
+  // Copies those from `first` on; how many tasks there are.
+  uint64_t records(uint64_t first, TaskRecord* into, uint64_t most);
+  // Leaves of these tasks the ones that are not over; how many.
+  uint64_t unfinished(uint64_t* tasks, uint64_t count);
 
   static const Fabric kFabric;
 
@@ -133,10 +138,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   struct Block;
   struct Task {
     uint64_t number;
-    std::string name;
-    int32_t rank;
+    TaskRecord& record;
     Kernel kernel;
-    bool orchestrator;
     Lane* lane;
     std::unique_ptr<Arguments> arguments;  // until its blocks are over
     std::vector<uint64_t> needs;           // until it starts; what an orchestrator waits for
@@ -146,7 +149,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
     uint64_t missing;            // of what it needs
     uint32_t left;               // blocks that have not returned
     uint32_t conditions = 0, unmet = 0;
-    int64_t begin = 0, end = 0;
   };
 
   // A block that runs; it lies on its thread's stack.
@@ -210,7 +212,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   }
 
   // All below are called under the lock.
-  Task& add(Task task);
+  Task& add(const char* name, TaskRecord record, Kernel kernel, Lane* lane);
   bool start(Task& task);
   void over(Task& task);
   void returned(Task& task, uint32_t block, Status status, const Launch& launch);
@@ -232,8 +234,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   const double limit_s_;
   std::mutex mutex_;
-  std::deque<Task> tasks_;
-  uint64_t unfinished_ = 0;
+  std::deque<TaskRecord> records_;
+  std::map<uint64_t, Task> tasks_;  // those that are not over
+  std::unordered_map<std::string, uint32_t> name_numbers_;
+  std::vector<const char*> names_;
   uint32_t orchestrating_ = 0;  // orchestrators at work
   Lane threads_, pool_;
   std::atomic<uint32_t> watched_{0};  // how many watches there are, so that a notify need not take the lock

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import count, takewhile
 from types import TracebackType
 from typing import Any, Literal
 
@@ -36,7 +37,13 @@ Reason = Literal["hang", "limit"]
 State = Literal["pending", "ready", "running", "waiting", "deferred"]
 What = Literal["running", "cell", "barrier", "deferred"]
 
-RECORD = np.dtype([("rank", np.int32), ("orchestrator", np.int32), ("begin", np.int64), ("end", np.int64)])
+RECORD = np.dtype(
+    [
+        *(("rank", np.int32), ("orchestrator", np.int32), ("name", np.uint32), ("blocks", np.uint32)),
+        *(("begin", np.int64), ("end", np.int64)),
+    ]
+)
+"""Of a task; `Engine.names` has the names. An orchestrator, and a task that does nothing, has no blocks."""
 
 
 class Context(ctypes.Structure):
@@ -169,8 +176,9 @@ def _short_calls() -> dict[str, Any]:
         "ending": [ctypes.c_int32, ctypes.c_void_p],
         "fault": [text, ctypes.c_void_p, ctypes.POINTER(i64)],
         "stuck": [ctypes.POINTER(i64), ctypes.c_void_p, u64s],
-        "name": [text, ctypes.c_void_p, ctypes.c_uint64],
-        "records": [ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64],
+        "name": [text, ctypes.c_void_p, u32],
+        "records": [ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64],
+        "unfinished": [ctypes.c_uint64, ctypes.c_void_p, u64s, ctypes.c_uint64],
     }
     return {
         name: ctypes.PYFUNCTYPE(*types)((f"crossrank_tasks_{name}", library())) for name, types in signatures.items()
@@ -308,15 +316,28 @@ class Engine:
         """Let nobody wait any more, and nothing start."""
         self._short["give_up"](self._engine)
 
+    def unfinished(self, tasks: Sequence[int]) -> list[int]:
+        """Those of these tasks that are not over."""
+        numbers = _numbers(tasks)
+        return numbers[: self._short["unfinished"](self._engine, numbers, len(tasks))]
+
     def trace(self) -> npt.NDArray[np.void]:
         """A `RECORD` for each task: begin and end in ns of `time.monotonic_ns`, 0 where not yet."""
-        found = np.zeros(self._short["records"](self._engine, None, 0), RECORD)
-        self._short["records"](self._engine, found.ctypes.data, len(found))
-        return found
+        return self._records(0, self._short["records"](self._engine, 0, None, 0))
+
+    def names(self) -> list[str]:
+        """The names of tasks until now, by their numbers in a `RECORD`."""
+        named = (self._short["name"](self._engine, number) for number in count())
+        return [name.decode() for name in takewhile(lambda name: name is not None, named)]
 
     def name(self, task: int) -> str:
         """As it was submitted or opened."""
-        return str(self._short["name"](self._engine, task).decode())
+        return str(self._short["name"](self._engine, self._records(task, 1)["name"][0].item()).decode())
+
+    def _records(self, first: int, count: int) -> npt.NDArray[np.void]:
+        found = np.zeros(count, RECORD)
+        self._short["records"](self._engine, first, found.ctypes.data, count)
+        return found
 
     def _mine(self) -> list[int]:
         if not hasattr(self._own, "tasks"):
@@ -346,16 +367,16 @@ class Engine:
             numbers = (ctypes.c_int64 * 5)()
             text = self._short["fault"](self._engine, numbers).decode(errors="replace")
             task, block, line, column, status = numbers
-            rank = int(self.trace()["rank"][task])
+            rank = int(self._records(task, 1)["rank"][0])
             return Fault(task, block, rank, self.name(task), line, column, status, text)
         if ending in _ENDINGS:
             return Hang(self._stuck(_ENDINGS[ending]), self._limit)
         return GivenUp("the run was given up")
 
     def _stuck(self, reason: Reason) -> Stuck:
-        count = ctypes.c_uint64()
-        data = self._short["stuck"](self._engine, ctypes.byref(count))
-        numbers = iter(data[: count.value])
+        length = ctypes.c_uint64()
+        data = self._short["stuck"](self._engine, ctypes.byref(length))
+        numbers = iter(data[: length.value])
         records = self.trace()
         tasks = []
 

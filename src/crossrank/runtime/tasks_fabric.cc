@@ -257,7 +257,7 @@ void Engine::look(Watches::iterator at, Watches::iterator last) {
     }
     Task& task = *watch.task;
     if (--task.unmet || task.left) continue;
-    --deferred_[task.rank];
+    --deferred_[task.record.rank];
     over(task);
   }
 }

@@ -75,10 +75,14 @@ const int64_t* crossrank_tasks_stuck(Handle* engine, uint64_t* count) {
   return (*engine)->stuck().data();
 }
 
-const char* crossrank_tasks_name(Handle* engine, uint64_t task) { return (*engine)->name(task); }
+const char* crossrank_tasks_name(Handle* engine, uint32_t number) { return (*engine)->name(number); }
 
-uint64_t crossrank_tasks_records(Handle* engine, crossrank::TaskRecord* into, uint64_t most) {
-  return (*engine)->records(into, most);
+uint64_t crossrank_tasks_records(Handle* engine, uint64_t first, crossrank::TaskRecord* into, uint64_t most) {
+  return (*engine)->records(first, into, most);
+}
+
+uint64_t crossrank_tasks_unfinished(Handle* engine, uint64_t* tasks, uint64_t count) {
+  return (*engine)->unfinished(tasks, count);
 }
 
 }  // extern "C"

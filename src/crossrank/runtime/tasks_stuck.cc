@@ -30,10 +30,9 @@ void Engine::record_stuck() {
       row.present = row.expected - int64_t(row.missing.size());
       rows[&guest.block->task].push_back(std::move(row));
     }
-  for (const Task& task : tasks_) {
-    if (task.end) continue;
+  for (const auto& [number, task] : tasks_) {
     std::vector<Row>& mine = rows[&task];
-    bool runs = task.orchestrator && task.needs.empty();
+    bool runs = task.record.orchestrator && task.needs.empty();
     for (const Block* block : task.blocks)
       if (block && !block->asleep) {
         runs = true;
@@ -46,13 +45,13 @@ void Engine::record_stuck() {
     });
     std::vector<int64_t> needs;
     for (const uint64_t need : task.needs)
-      if (!tasks_[need].end) needs.push_back(int64_t(need));
+      if (!records_[need].end) needs.push_back(int64_t(need));
     const TaskState state = runs             ? TaskState::kRunning
                             : !needs.empty() ? TaskState::kPending
                             : task.left == 0 ? TaskState::kDeferred
                             : mine.empty()   ? TaskState::kReady
                                              : TaskState::kWaiting;
-    stuck_.insert(stuck_.end(), {int64_t(task.number), int64_t(state), int64_t(needs.size())});
+    stuck_.insert(stuck_.end(), {int64_t(number), int64_t(state), int64_t(needs.size())});
     stuck_.insert(stuck_.end(), needs.begin(), needs.end());
     stuck_.push_back(int64_t(mine.size()));
     for (const Row& row : mine) {

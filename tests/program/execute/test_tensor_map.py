@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crossrank.program.execute.tensor_map import TensorMap
+from crossrank.program.execute.tensor_map import MANY, TensorMap
 from crossrank.program.execute.views import View
 from crossrank.program.kinds import ArgDirection
 
@@ -56,7 +56,7 @@ READ, WRITE, CHANGE, AWAY = (
     ],
 )
 def test_the_last_access_comes_after(accesses: list[tuple[str, ArgDirection]], after: list[int]) -> None:
-    known: TensorMap[int] = TensorMap()
+    known: TensorMap[int] = TensorMap(list)
     found: list[int] = []
     for task, (name, direction) in enumerate(accesses):
         found = known.all_before([(View(V[name]), direction)])
@@ -65,10 +65,28 @@ def test_the_last_access_comes_after(accesses: list[tuple[str, ArgDirection]], a
 
 
 def test_what_was_not_ordered_stays_known() -> None:
-    known: TensorMap[int] = TensorMap()
+    known: TensorMap[int] = TensorMap(list)
     known.note(View(V["row 0"]), WRITE, 0)
     known.note(View(V["all"]), WRITE, 1, ordered=False)
     assert sorted(known.all_before([(View(V["row 0"]), READ)])) == [0, 1]
+
+
+def test_what_is_over_is_forgotten() -> None:
+    """Of an endless run nothing may grow; what is not over stays, whoever has come since."""
+    over = set(range(3 * MANY)) - {5, 7}
+    asked: list[int] = []
+
+    def unfinished(tasks: list[int]) -> list[int]:
+        asked.append(len(tasks))
+        return [task for task in tasks if task not in over]
+
+    known: TensorMap[int] = TensorMap(unfinished)
+    for task in range(3 * MANY):
+        known.note(View(V["row 0"]), WRITE if task == 5 else READ, task)
+    last = list(range(2 * MANY + 1, 3 * MANY))
+    assert known.all_before([(View(V["row 0"]), READ)]) == [5]
+    assert [t for t in known.all_before([(View(V["all"]), CHANGE)]) if t not in last] == [5, 7]
+    assert asked == [MANY - 5, MANY + 3]
 
 
 def test_by_elements_against_sets() -> None:
@@ -88,7 +106,7 @@ def test_by_elements_against_sets() -> None:
                 ]
             )
         directions = [random.choice([READ, WRITE, CHANGE]) for _ in boxes]
-        known: TensorMap[int] = TensorMap()
+        known: TensorMap[int] = TensorMap(list)
         known.note(View(boxes[0][0]), ArgDirection(directions[0]), 0)
         common = set(boxes[0][1].flat) & set(boxes[1][1].flat)
         wanted = [0] if common and any(ArgDirection(d).writes for d in directions) else []

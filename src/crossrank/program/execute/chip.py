@@ -18,7 +18,7 @@ from crossrank.program.execute.callees import ChipFunction, Kernel, Operands, op
 from crossrank.program.execute.failures import Fatal, Reason, ask, refuse
 from crossrank.program.execute.interpret import Meaning
 from crossrank.program.execute.report import Launched
-from crossrank.program.execute.tensor_map import TensorMap
+from crossrank.program.execute.tensor_map import MANY, TensorMap
 from crossrank.program.execute.tensors import TENSORS, Orchestrator
 from crossrank.program.execute.views import Domain, View
 from crossrank.program.kinds import ArgDirection
@@ -59,15 +59,16 @@ class Chip(Orchestrator):
         device: where it runs.
         place: the author's line of the dispatch, for calls in what comes with crossrank, which have none.
         map: who touched which memory, of its tasks.
-        tasks: what it has submitted.
+        tasks: what it has submitted, but for some that are over.
     """
 
     def __init__(self, run: Run, device: int, place: str) -> None:
         super().__init__(run, "", {})
         self.device = device
         self.place = place
-        self.map: TensorMap[Task] = TensorMap()
+        self.map: TensorMap[Task] = TensorMap(run.engine.unfinished)
         self.tasks: list[Task] = []
+        self._many = MANY
         self._how = How()
 
     def do(self, function: ChipFunction, arguments: Sequence[Any], symbols: Symbols, how: How) -> tuple[Any, ...]:
@@ -124,7 +125,8 @@ class Chip(Orchestrator):
         accesses = [(view, directions[n]) for n, view in zip(slots.tensors, views, strict=True)]
         before = dict.fromkeys((*how.deps, *(() if how.manual else self.map.all_before(accesses))))
         contexts = {domain: self._context(domain, views) for domain in dict.fromkeys(domains)}
-        task = self.run.engine.submit(
+        task = self.run.launch(
+            Launched(kernel, self.device, tuple(views), tuple(domains), at),
             code.address,
             kernel.name,
             self.device,
@@ -135,7 +137,6 @@ class Chip(Orchestrator):
             blocks,
             code.never_waits,
         )
-        self.run.launched(task, Launched(kernel, self.device, tuple(views), tuple(domains), at, blocks))
         for view, direction in accesses:
             self.map.note(view, direction, task, ordered=not how.manual)
         return self._submitted(task)
@@ -154,9 +155,12 @@ class Chip(Orchestrator):
         What it returns, and a task that is over when its tasks are.
         """
         arguments, symbols = wrapper.parameters.bind(operands.arguments)
-        first = len(self.tasks)
+        before, self.tasks = self.tasks, []
         given = self.do(wrapper, arguments, symbols, How.of(call, operands, self._how))
-        return given, self.join(*self.tasks[first:])
+        task = self.join(*self.tasks)
+        before += self.tasks
+        self.tasks = before
+        return given, task
 
     def _blocks(self, kernel: Kernel, how: How) -> int:
         blocks = 1 if how.blocks is None else how.blocks
@@ -180,6 +184,10 @@ class Chip(Orchestrator):
 
     def _submitted(self, task: Task) -> Task:
         self.tasks.append(task)
+        if len(self.tasks) >= self._many:
+            left = self.run.engine.unfinished(self.tasks)
+            self.run.over(set(self.tasks).difference(left))
+            self.tasks, self._many = left, 2 * len(left) + MANY
         return task
 
 

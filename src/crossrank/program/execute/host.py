@@ -42,7 +42,7 @@ class Host(Orchestrator):
 
     def __init__(self, run: Run, function: str, symbols: Symbols) -> None:
         super().__init__(run, function, {WORLD_SIZE: run.world, **symbols})
-        self.map: TensorMap[Job] = TensorMap()
+        self.map: TensorMap[Job] = TensorMap(lambda jobs: (job for job in jobs if not job.over))
         self._last: dict[int, Job] = {}
         self._domains: dict[str, Domain] = {}
 
@@ -101,7 +101,6 @@ class Host(Orchestrator):
         after = [self._last[device]] if device in self._last else []
         job = self._submit(Job(function.name, device, do), operands, directions, after)
         self._last[device] = job
-        self.run.dispatched(function, device)
         return job
 
     def work(self, worker: Worker, operands: Operands, directions: list[ArgDirection]) -> Job:

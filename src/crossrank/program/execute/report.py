@@ -23,7 +23,7 @@ SHOWN = 6
 class Launched:
     """What a task was given: its kernel, its device, its tensors and its domains in the order of the kernel's slots.
 
-    ``place`` is the author's line of the call, for a kernel that has no lines of its own; ``blocks`` the launch's.
+    ``place`` is the author's line of the call, for a kernel that has no lines of its own.
     """
 
     kernel: Kernel
@@ -31,7 +31,6 @@ class Launched:
     views: tuple[View, ...]
     domains: tuple[Domain, ...]
     place: str = ""
-    blocks: int = 1
 
     def at(self, line: int) -> str:
         """The file and line of a kernel; where nobody knows it the place of the call, or the kernel's name."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -108,7 +108,9 @@ class Record:
         tasks: launches of kernels on each device.
         launched: how often each kernel was.
         blocks: in how many blocks each kernel was, from the fewest on.
-        trace: of each task and dispatch its device, whether it was a dispatch, and its times (`runtime.tasks.RECORD`).
+        trace: of each task and orchestrator its device (of the host and of sub-workers -1) and its times
+            (`runtime.tasks.RECORD`).
+        names: those in the trace, by number.
     """
 
     dispatches: Mapping[int, int]
@@ -117,6 +119,33 @@ class Record:
     launched: Mapping[str, int]
     blocks: Mapping[str, Sequence[int]]
     trace: npt.NDArray[np.void]
+    names: Sequence[str]
+
+    @staticmethod
+    def of(engine: Engine) -> Record:
+        """What an engine did."""
+        trace, names = engine.trace(), engine.names()
+        kernels = trace[trace["blocks"] > 0]
+        dispatches = trace[(trace["orchestrator"] == 1) & (trace["rank"] >= 0)]
+
+        def by_name(tasks: npt.NDArray[np.void]) -> dict[str, int]:
+            return {names[name]: n for name, n in _counts(tasks["name"]).items()}
+
+        blocks: dict[str, list[int]] = {}
+        for name, width in np.unique(kernels[["name", "blocks"]]).tolist():
+            blocks.setdefault(names[name], []).append(width)
+        launched = by_name(kernels)
+        return Record(
+            *(_counts(dispatches["rank"]), by_name(dispatches), _counts(kernels["rank"]), launched),
+            *(blocks, trace, names),
+        )
+
+
+def _counts(values: npt.NDArray[Any]) -> dict[int, int]:
+    """How often each is there, in the order in which they first are."""
+    found, first, counts = np.unique(values, return_index=True, return_counts=True)
+    order = np.argsort(first)
+    return dict(zip(found[order].tolist(), counts[order].tolist(), strict=True))
 
 
 class Run:
@@ -151,9 +180,8 @@ class Run:
         self._windows = windows
         self._workers = workers
         self._domains = 0
-        self._dispatched: list[tuple[str, int]] = []
-        self._launched: list[tuple[str, int, int]] = []
         self._tasks: dict[int, Launched] = {}
+        self._launching = Lock()
         engine.keep(self._tasks, windows)
 
     def start(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
@@ -172,12 +200,15 @@ class Run:
         except Refused as refused:
             raise InputError(refused.what, refused.remedy) from None
         except Hang as hang:
-            counts = dict.fromkeys((device for _, device in self._dispatched), 0)
-            counts |= Counter(device for _, device, _ in self._launched)
-            what = hang_message(hang, self._tasks, self.dispatcher.queued, counts, self.world)
+            record = self.record()
+            counts = {device: record.tasks.get(device, 0) for device in record.dispatches}
+            with self._launching:
+                what = hang_message(hang, self._tasks, self.dispatcher.queued, counts, self.world)
             raise Latched(what, Reason.SCHEDULER_TIMEOUT) from None
         except Fault as fault:
-            raise RunError(fault_message(fault, self._tasks[fault.task])) from None
+            with self._launching:
+                launched = self._tasks[fault.task]
+            raise RunError(fault_message(fault, launched)) from None
         except GivenUp as given_up:
             raise (self.dispatcher.failure or given_up) from None
 
@@ -223,14 +254,12 @@ class Run:
 
         return run
 
-    def dispatched(self, function: ChipFunction, device: int) -> None:
-        """Remember a dispatch."""
-        self._dispatched.append((function.name, device))
-
-    def launched(self, task: int, what: Launched) -> None:
-        """Remember a task: for reports, and so that its memory stays as long as it needs it."""
-        self._tasks[task] = what
-        self._launched.append((what.kernel.name, what.device, what.blocks))
+    def launch(self, what: Launched, *task: Any) -> int:
+        """Submit a task, and remember it: for reports, and so that its memory stays as long as it needs it."""
+        with self._launching:  # a kernel may fail at once, and then is looked up
+            number = self.engine.submit(*task)
+            self._tasks[number] = what
+        return number
 
     def over(self, tasks: Iterable[int]) -> None:
         """Forget tasks that are over."""
@@ -239,18 +268,7 @@ class Run:
 
     def record(self) -> Record:
         """What it did."""
-        dispatched, launched = list(self._dispatched), list(self._launched)
-        widths: dict[str, set[int]] = {}
-        for name, _, blocks in launched:
-            widths.setdefault(name, set()).add(blocks)
-        return Record(
-            dict(Counter(device for _, device in dispatched)),
-            dict(Counter(name for name, _ in dispatched)),
-            dict(Counter(device for _, device, _ in launched)),
-            dict(Counter(name for name, _, _ in launched)),
-            {name: sorted(blocks) for name, blocks in widths.items()},
-            self.engine.trace(),
-        )
+        return Record.of(self.engine)
 
 
 def _raised(name: str, error: BaseException) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -11,6 +11,9 @@ from crossrank.program.execute.views import View
 from crossrank.program.kinds import ArgDirection
 
 Task = TypeVar("Task")
+
+MANY = 1024
+"""After so many accesses it is worth looking which tasks are over."""
 
 _HARD = 10_000
 """How much work it may be to find out whether two views with holes have an element in common."""
@@ -31,10 +34,15 @@ class TensorMap(Generic[Task]):
 
     Two accesses are ordered where they have bytes in common and one of them writes. Views are compared by where they
     lie, exactly, so that columns of one tensor are as independent as rows.
+
+    Args:
+        unfinished: which of some tasks are not over; the others are forgotten from time to time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unfinished: Callable[[list[Task]], Iterable[Task]]) -> None:
         self._regions: dict[tuple[object, ...], _Region[Task]] = {}
+        self._unfinished = unfinished
+        self._noted, self._many = 0, MANY
 
     def before(self, view: View, direction: ArgDirection) -> Iterator[Task]:
         """The tasks that come before one that touches ``view`` so; some may be given twice."""
@@ -52,6 +60,9 @@ class TensorMap(Generic[Task]):
         """Remember that ``task`` touches ``view``; ``ordered``: it comes after all that `before` gave."""
         if not (direction.reads or direction.writes) or view.address == view.end:
             return
+        self._noted += 1
+        if self._noted > self._many:
+            self._forget()
         key = (view.address, view.array.shape, view.array.strides)
         if not direction.writes:
             self._regions.setdefault(key, _Region(view)).readers.append(task)
@@ -62,6 +73,18 @@ class TensorMap(Generic[Task]):
             for old in covered:
                 del self._regions[old]
         self._regions[key] = _Region(view, task)
+
+    def _forget(self) -> None:
+        """Those that are over need not be waited for. What stays is looked at again when as much has come."""
+        known = [task for r in self._regions.values() for task in (r.writer, *r.readers) if task is not None]
+        left = set(self._unfinished(known))
+        for key, region in list(self._regions.items()):
+            region.readers = [task for task in region.readers if task in left]
+            if region.writer not in left:
+                region.writer = None
+            if region.writer is None and not region.readers:
+                del self._regions[key]
+        self._noted, self._many = 0, max(MANY, len(left))
 
     def all_before(self, accesses: Iterable[tuple[View, ArgDirection]]) -> list[Task]:
         """The tasks that come before one with these accesses, each once, in the order in which they were found."""
