@@ -299,13 +299,15 @@ def test_an_absent_rank_ends_with_3(step: str, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize("command", ["run", "opt", "inspect", "check"])
 def test_a_failure_is_one_json_object_too(command: str, step: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = crossrank(capsys, command, "nowhere.hlo", "--json")
-    assert json.loads(out) == {"error": "there is no file nowhere.hlo", "status": status} and status == 2
+    assert json.loads(out) == {"error": "there is no file nowhere.hlo", "status": status}
+    assert status == 2
     assert "there is no file nowhere.hlo" in err
     if command == "run":
         status, out, err = crossrank(capsys, "run", step, "--json", "--limit", "1", "--test-absent-rank", "5")
         told = json.loads(out)
         assert (status, told["status"]) == (3, 3)
-        assert told["error"].splitlines()[0] in err and "waited 1 s" in told["error"]
+        assert told["error"].splitlines()[0] in err
+        assert "waited 1 s" in told["error"]
 
 
 def test_standard_input_and_pipes(step: str) -> None:
