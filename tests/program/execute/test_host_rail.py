@@ -298,8 +298,8 @@ def test_who_waits_for_ever_is_told_at_the_line_of_the_collective() -> None:
     class Spoilt:
         @pl.function(type=pl.FunctionType.InCore)
         def spoil(self, signal: pl.InOut[pld.DistributedTensor[[2, 1], pl.INT32]], rank: pl.Scalar[pl.INT32]):
-            if rank == 1:
-                pl.write(signal, [0, 0], -3)
+            if rank == 1:  # added, not set: rank 0 may have told of itself before
+                pld.system.notify(signal, peer=rank, offsets=[0, 0], value=-3, op=pld.NotifyOp.AtomicAdd)
             return signal
 
         @pl.function(type=pl.FunctionType.Orchestration)
