@@ -362,6 +362,26 @@ def test_the_limit_tells_who_runs(library: Path) -> None:
     assert (waiting.state, waiting.waits[0].line) == ("waiting", 21)
 
 
+def test_who_looks_for_signals_between_two_waits_is_not_at_work(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The main thread waits in slices; a limit that passes in between finds it as one that waits."""
+    with Engine(0.2) as engine:
+        world = World(library, engine, 1)
+        wait = engine._long["wait"]
+
+        def away_in_between(*arguments: Any) -> int:
+            waited = int(wait(*arguments[:-1], 0.0))
+            time.sleep(0.5)
+            return waited
+
+        monkeypatch.setitem(engine._long, "wait", away_in_between)
+        with pytest.raises(Hang) as caught, engine.orchestrator("host") as host:
+            spins = world.launch("spins", 0)
+            engine.wait([spins])
+        world.windows[0, 0] = 1  # lets it come back after all
+    states = {task.task: (task.name, task.state, task.pending) for task in caught.value.stuck.tasks}
+    assert states == {host: ("host", "pending", (spins,)), spins: ("spins", "running", ())}
+
+
 def test_the_limit_counts_from_what_was_done_last(library: Path) -> None:
     with Engine(0.6) as engine:
         world = World(library, engine, 1)

@@ -264,8 +264,11 @@ Engine::Waited Engine::wait(const std::vector<uint64_t>& tasks, const std::vecto
     settle();
     waiter.changed.wait_for(lock, std::chrono::duration<double>(seconds),
                             [&] { return !waiter.missing || given_up_; });
-    if (waiter.missing) orchestrating_ += waiter.own;
-    for (const uint64_t number : own) tasks_.at(number).needs = {};
+    // whose time is over comes back at once, and counts as at work, but is not said to be
+    if (waiter.missing)
+      orchestrating_ += waiter.own;
+    else
+      for (const uint64_t number : own) tasks_.at(number).needs = {};
   }
   if (waiter.missing)
     for (const uint64_t number : tasks) {

@@ -32,7 +32,10 @@ void Engine::record_stuck() {
     }
   for (const auto& [number, task] : tasks_) {
     std::vector<Row>& mine = rows[&task];
-    bool runs = task.record.orchestrator && task.needs.empty();
+    std::vector<int64_t> needs;
+    for (const uint64_t need : task.needs)
+      if (!records_[need].end) needs.push_back(int64_t(need));
+    bool runs = task.record.orchestrator && needs.empty();
     for (const Block* block : task.blocks)
       if (block && !block->asleep) {
         runs = true;
@@ -43,9 +46,6 @@ void Engine::record_stuck() {
     std::sort(mine.begin(), mine.end(), [](const Row& a, const Row& b) {
       return std::tie(a.block, a.context, a.slot, a.cell) < std::tie(b.block, b.context, b.slot, b.cell);
     });
-    std::vector<int64_t> needs;
-    for (const uint64_t need : task.needs)
-      if (!records_[need].end) needs.push_back(int64_t(need));
     const TaskState state = runs             ? TaskState::kRunning
                             : !needs.empty() ? TaskState::kPending
                             : task.left == 0 ? TaskState::kDeferred
