@@ -368,15 +368,16 @@ def test_who_looks_for_signals_between_two_waits_is_not_at_work(library: Path, m
         world = World(library, engine, 1)
         wait = engine._long["wait"]
 
-        def away_in_between(*arguments: Any) -> int:
+        def away_in_between(*arguments: float) -> int:
             waited = int(wait(*arguments[:-1], 0.0))
             time.sleep(0.5)
             return waited
 
         monkeypatch.setitem(engine._long, "wait", away_in_between)
-        with pytest.raises(Hang) as caught, engine.orchestrator("host") as host:
+        with engine.orchestrator("host") as host:
             spins = world.launch("spins", 0)
-            engine.wait([spins])
+            with pytest.raises(Hang) as caught:
+                engine.wait([spins])
         world.windows[0, 0] = 1  # lets it come back after all
     states = {task.task: (task.name, task.state, task.pending) for task in caught.value.stuck.tasks}
     assert states == {host: ("host", "pending", (spins,)), spins: ("spins", "running", ())}
