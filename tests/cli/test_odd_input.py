@@ -135,11 +135,15 @@ def test_output_that_cannot_be_written(tmp_path: Path) -> None:
         assert done.returncode == 3, done.stderr
         assert done.stderr.startswith("crossrank: cannot write the output")
         assert len(done.stderr.splitlines()) == 1
+    failed = shell("$CROSSRANK inspect nowhere --json > /dev/full")
+    assert (failed.returncode, failed.stderr) == (2, "crossrank: there is no file nowhere\n")
     assert shell(f"$CROSSRANK inspect {path} >&-").returncode == 0
     closed = shell("$CROSSRANK inspect - <&-")
     assert (closed.returncode, "Traceback" in closed.stderr) == (2, False)
     for command in ("passes", f"inspect {path}"):
         assert shell(f"$CROSSRANK {command} | head -c 1; exit ${{PIPESTATUS[0]}}").returncode == 0
+    failed = shell("$CROSSRANK inspect nowhere --json | true; exit ${PIPESTATUS[0]}")
+    assert (failed.returncode, failed.stderr) == (2, "crossrank: there is no file nowhere\n")
 
 
 def test_outputs_go_under_their_own_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,10 +87,14 @@ def _end_on_signals() -> None:
 
 
 def _fail(message: str, status: int, parsed: argparse.Namespace) -> int:
-    """Complain, and where JSON is awaited give it there too: programs read only that."""
+    """Complain, and where JSON is awaited give it there too, if somebody takes it: programs read only that."""
+    _complain(message, status)
     if getattr(parsed, "json", False):
-        print(json.dumps({"error": message, "status": status}, indent=2))
-    return _complain(message, status)
+        try:
+            print(json.dumps({"error": message, "status": status}, indent=2), flush=True)
+        except OSError:
+            _drop_output()
+    return status
 
 
 def _complain(message: str, status: int) -> int:
