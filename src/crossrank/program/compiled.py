@@ -24,7 +24,8 @@ from crossrank.program.dialect.tensors import shaped
 from crossrank.program.execute.binding import evaluate
 from crossrank.program.execute.dispatch import Threads
 from crossrank.program.execute.options import RuntimeOptions
-from crossrank.program.execute.run import Callees, Record, Run
+from crossrank.program.execute.record import Record
+from crossrank.program.execute.run import Callees, Run
 from crossrank.program.execute.scalars import plain
 from crossrank.program.execute.views import Array, View, Window
 from crossrank.program.kinds import AtomicType, Direction
@@ -380,7 +381,7 @@ class DistributedWorker:
             try:
                 return run.start(arguments)
             finally:
-                compiled.record = run.record()
+                compiled.record = Record.of(engine)
 
     def run(self, compiled: CompiledProgram, *arguments: Any, config: RunConfig | None = None) -> Any:
         """Run the program that it was prepared for."""

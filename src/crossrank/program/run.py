@@ -20,8 +20,8 @@ from crossrank.program.compiled import CompiledProgram, compile
 from crossrank.program.cost.estimate import CostReport, cost_of
 from crossrank.program.cost.rails import Rail, read_rail
 from crossrank.program.execute.options import RuntimeOptions
+from crossrank.program.execute.record import Record
 from crossrank.program.execute.report import ranks_named
-from crossrank.program.execute.run import Record
 from crossrank.program.files import AUTO, Arguments, ProgramFile, arguments_of, expected_of
 from crossrank.program.inventory import measure
 from crossrank.program.program import Program

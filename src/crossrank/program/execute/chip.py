@@ -184,7 +184,7 @@ class Chip(Orchestrator):
 
     def _submitted(self, task: Task) -> Task:
         self.tasks.append(task)
-        if len(self.tasks) >= self._many:
+        if len(self.tasks) >= self._many:  # those that are over are forgotten, as `map` does
             left = self.run.engine.unfinished(self.tasks)
             self.run.over(set(self.tasks).difference(left))
             self.tasks, self._many = left, 2 * len(left) + MANY

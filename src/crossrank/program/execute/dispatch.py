@@ -14,10 +14,6 @@ from queue import SimpleQueue
 from crossrank.runtime.tasks import Engine, Fault, GivenUp, Hang
 
 
-def _nothing() -> None:
-    pass
-
-
 class Job:
     """Something to be done on a thread of its own.
 
@@ -149,4 +145,4 @@ class Dispatcher:
                 if not follower.after:
                     self._open(follower)
             job.followers = []
-            job.do = _nothing  # what it needed may go
+            job.do = lambda: None  # what it needed may go

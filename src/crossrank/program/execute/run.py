@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from crossrank.errors import InputError, RunError
 from crossrank.program.analysis.lineage import Lineage
@@ -23,6 +19,7 @@ from crossrank.program.execute.dispatch import Dispatcher, Threads
 from crossrank.program.execute.failures import Latched, Reason, Refused, refuse
 from crossrank.program.execute.interpret import Code
 from crossrank.program.execute.options import RuntimeOptions
+from crossrank.program.execute.record import Record
 from crossrank.program.execute.report import Launched, fault_message, hang_message
 from crossrank.program.execute.tensors import Orchestrator
 from crossrank.program.execute.views import Domain, Window
@@ -98,56 +95,6 @@ class Callees:
         return found
 
 
-@dataclass(frozen=True)
-class Record:
-    """What a run did.
-
-    Attributes:
-        dispatches: chip functions sent to each device.
-        dispatched: how often each chip function was.
-        tasks: launches of kernels on each device.
-        launched: how often each kernel was.
-        blocks: in how many blocks each kernel was, from the fewest on.
-        trace: of each task and orchestrator its device (of the host and of sub-workers -1) and its times
-            (`runtime.tasks.RECORD`).
-        names: those in the trace, by number.
-    """
-
-    dispatches: Mapping[int, int]
-    dispatched: Mapping[str, int]
-    tasks: Mapping[int, int]
-    launched: Mapping[str, int]
-    blocks: Mapping[str, Sequence[int]]
-    trace: npt.NDArray[np.void]
-    names: Sequence[str]
-
-    @staticmethod
-    def of(engine: Engine) -> Record:
-        """What an engine did."""
-        trace, names = engine.trace(), engine.names()
-        kernels = trace[trace["blocks"] > 0]
-        dispatches = trace[(trace["orchestrator"] == 1) & (trace["rank"] >= 0)]
-
-        def by_name(tasks: npt.NDArray[np.void]) -> dict[str, int]:
-            return {names[name]: n for name, n in _counts(tasks["name"]).items()}
-
-        blocks: dict[str, list[int]] = {}
-        for name, width in np.unique(kernels[["name", "blocks"]]).tolist():
-            blocks.setdefault(names[name], []).append(width)
-        launched = by_name(kernels)
-        return Record(
-            *(_counts(dispatches["rank"]), by_name(dispatches), _counts(kernels["rank"]), launched),
-            *(blocks, trace, names),
-        )
-
-
-def _counts(values: npt.NDArray[Any]) -> dict[int, int]:
-    """How often each is there, in the order in which they first are."""
-    found, first, counts = np.unique(values, return_index=True, return_counts=True)
-    order = np.argsort(first)
-    return dict(zip(found[order].tolist(), counts[order].tolist(), strict=True))
-
-
 class Run:
     """What the orchestrators of one run share.
 
@@ -200,7 +147,7 @@ class Run:
         except Refused as refused:
             raise InputError(refused.what, refused.remedy) from None
         except Hang as hang:
-            record = self.record()
+            record = Record.of(self.engine)
             counts = {device: record.tasks.get(device, 0) for device in record.dispatches}
             with self._launching:
                 what = hang_message(hang, self._tasks, self.dispatcher.queued, counts, self.world)
@@ -265,10 +212,6 @@ class Run:
         """Forget tasks that are over."""
         for task in tasks:
             self._tasks.pop(task, None)
-
-    def record(self) -> Record:
-        """What it did."""
-        return Record.of(self.engine)
 
 
 def _raised(name: str, error: BaseException) -> str:
